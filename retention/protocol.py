@@ -1,0 +1,258 @@
+"""The structs of every RPC request and result, and the method table.
+
+Unknown fields are ignored; a missing or mistyped one is an `InvalidParams` error.  New fields get
+defaults and are added at the end; a field never changes its meaning.  Payload parts cross as JSON
+text in a `Text`: inline, or handed over in a private file when large (adapter.md P2).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from retention.model import Identity, Reason, Reminder, Section
+
+PROTOCOL = 1  # grows with each incompatible change
+MAX_FRAME = 64 * 1024  # bytes; the client sends at most 16 KB, answers above go into a file
+MAX_INLINE = 12 * 1024  # bytes of one inline text in an answer; larger ones are handed over
+MAX_FILE = 256 * 1024 * 1024  # bytes of one handed-over file; the largest known request is 32 MB
+MAX_ID = 128  # characters of an id that a client chooses
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of request structs."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of result structs."""
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A text handed over in a private file; the reader removes it."""
+
+    file: str
+    bytes: int
+    sha256: str = ""
+
+
+Text = str | File
+
+
+class Initialize(Params):
+    """`protocol` is the client's version; `client` names it for the log."""
+
+    protocol: int
+    client: str = ""
+    handover: str = ""  # directory for files from the backend to the client
+
+
+class Initialized(Result):
+    """What the backend is: `capabilities` are the method names it answers."""
+
+    protocol: int
+    version: str
+    capabilities: tuple[str, ...]
+    store: str
+
+
+class Empty(Params):
+    """A request without parameters."""
+
+
+class Done(Result):
+    """An answer without content."""
+
+    ok: bool = True
+
+
+class ConversationOpen(Params):
+    """Find or make a conversation: by `id`, else by the true name of its `file`."""
+
+    id: str = ""
+    file: str = ""
+    title: str = ""
+
+
+class ConversationOpened(Result):
+    """`id` to keep beside the buffer; `forked` names the conversation it was split from."""
+
+    id: str
+    created: bool = False
+    forked: str = ""
+    rows: int = 0
+    turns: int = 0
+
+
+class ConversationId(Params):
+    """Names one conversation."""
+
+    id: str
+
+
+class ConversationSummary(Result):
+    """One line of `conversation/list`."""
+
+    id: str
+    title: str
+    files: tuple[str, ...]
+    turns: int
+    requests: int
+    rows: int
+    created: float
+    used: float
+
+
+class ConversationList(Result):
+    """All conversations, the last used first."""
+
+    conversations: tuple[ConversationSummary, ...]
+
+
+class Prepare(Params):
+    """A request that is about to go out (adapter.md Q1-Q7).
+
+    `array` names the payload's key (`messages`, `input` or `contents`).  `base` and `keep`: the
+    first `keep` elements equal those of the state `base`; `tail` is a JSON array of the others.
+    Without `base`, `tail` is the whole array.  `have` names the sent states whose arrays the client
+    still holds.  `head` is the payload without the array, sent when it changed since `base`.
+    `span`: the ordinary messages that the last round of the loop added, a JSON array.  `prompt`:
+    the newest prompt parsed without transforms, a JSON array of messages.  `frozen`: the selection
+    of an agent, so that nothing is stated inactive.  `shape` overrides where a delivery goes:
+    "message", "merge" or "result" (rule D4).
+    """
+
+    conversation: str
+    request: str
+    origin: str  # "buffer" | "loop"
+    array: str
+    identity: Identity
+    tail: Text
+    base: str = ""
+    keep: int = 0
+    have: tuple[str, ...] = ()
+    head: Text | None = None
+    span: Text | None = None
+    prompt: Text | None = None
+    sections: tuple[Section, ...] | File = ()
+    reminders: tuple[Reminder, ...] | File = ()
+    frozen: bool = False
+    shape: str = ""
+
+
+class Edit(Result):
+    """One step that makes the sent array: exactly one field is set.
+
+    `keep` takes the next n elements of the payload, `drop` passes over n of them, `insert` adds
+    the elements of a JSON array, `reuse` takes the first n elements of the array that was sent as
+    the state named `Prepared.reuse`.
+    """
+
+    keep: int = 0
+    drop: int = 0
+    insert: str = ""
+    reuse: int = 0
+
+
+class DeliveredSection(Result):
+    """One section of the new delivery and why it is due: new, changed, missing or inactive."""
+
+    name: str
+    reason: str
+
+
+class Prepared(Result):
+    """The plan.  `edits` empty, and no `edits_file`, means: dispatch unchanged.
+
+    `ordinary` and `sent` name the states to use as `base` later.  `edits_file` replaces `edits`
+    when they are large: a JSON array of edits.  `reused` and `total` are bytes of the array: what equals the last request
+    of this conversation from its start, and all of it.
+    """
+
+    plan: str
+    ordinary: str
+    sent: str
+    edits: tuple[Edit, ...] = ()
+    edits_file: File | None = None
+    reuse: str = ""
+    sections: tuple[DeliveredSection, ...] = ()
+    reminders: tuple[str, ...] = ()
+    restored: int = 0  # earlier deliveries put back
+    reused: int = 0
+    total: int = 0
+    reasons: tuple[Reason, ...] = ()
+
+
+class PlanId(Params):
+    """Names a plan that `request/prepare` answered."""
+
+    plan: str
+
+
+class Committed(Result):
+    """`seq` numbers the request in its conversation; 0 for a detached one."""
+
+    seq: int = 0
+
+
+class Refused(Params):
+    """The provider refused the plan's request with an HTTP `status` of 400 to 499."""
+
+    plan: str
+    status: int
+    body: Text = ""
+
+
+class RefusedStep(Result):
+    """How far edits are held back from now on (`model.Refusal.step`)."""
+
+    step: int
+
+
+class TurnComplete(Params):
+    """The end of a turn: `span` is the last piece; `whole` the whole response region if it does
+    not parse into the same messages as its pieces joined (adapter.md Q3)."""
+
+    conversation: str
+    request: str
+    array: str
+    identity: Identity
+    span: Text
+    whole: Text | None = None
+
+
+class InspectLog(Params):
+    """The log of a conversation; `bodies` includes the stored texts."""
+
+    id: str
+    bodies: bool = False
+    limit: int = 1000
+
+
+class InspectObject(Params):
+    """One stored object by its hexadecimal digest, or the first digits of it."""
+
+    digest: str
+
+
+class InspectStatus(Params):
+    """The last requests of a conversation."""
+
+    id: str
+    limit: int = 20
+
+
+METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
+    "initialize": (Initialize, Initialized),
+    "shutdown": (Empty, Done),
+    "conversation/open": (ConversationOpen, ConversationOpened),
+    "conversation/list": (Empty, ConversationList),
+    "conversation/forget": (ConversationId, Done),
+    "request/prepare": (Prepare, Prepared),
+    "request/commit": (PlanId, Committed),
+    "request/abandon": (PlanId, Done),
+    "request/refused": (Refused, RefusedStep),
+    "turn/complete": (TurnComplete, Done),
+    "inspect/log": (InspectLog, None),
+    "inspect/object": (InspectObject, None),
+    "inspect/requests": (InspectStatus, None),
+    "inspect/check": (Empty, None),
+}
