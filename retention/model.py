@@ -39,14 +39,14 @@ class PartKind(StrEnum):
     EMPTY = "empty"
 
 
-class Part(Struct):
+class Part(Struct, frozen=True):
     """One canonical part of a message; its digest is what alignment compares."""
 
     kind: PartKind
     digest: Digest
 
 
-class Message(Struct):
+class Message(Struct, frozen=True):
     """One element of the payload's array, as far as the core needs it.
 
     `raw` is the exact JSON text, dropped once stored; `exact` is its digest (domain "message") and
@@ -79,7 +79,7 @@ class Face(StrEnum):
     ACTUAL = "actual"  # only as it was sent or received inside the tool loop
 
 
-class SectionState(Struct):
+class SectionState(Struct, frozen=True):
     """What one delivery says of one section: the digest of its body, and whether it is inactive."""
 
     name: str
@@ -87,7 +87,7 @@ class SectionState(Struct):
     inactive: bool = False
 
 
-class Delivery(Struct):
+class Delivery(Struct, frozen=True):
     """What one delivery carried, and where it stands.
 
     `text` is the digest of the whole delivery text (an object of kind "delivery").  `after` and
@@ -105,12 +105,12 @@ class Delivery(Struct):
     turn: int = 0
 
 
-class Row(Struct):
+class Row(Struct, frozen=True):
     """One entry of a conversation's log (adapter.md G1-G3).
 
     `pred` is the row right after which this one was inserted; the order of the log follows from
     it (`ledger.order_rows`).  `exact` is the digest of the JSON text as sent (for a delivery: of
-    the message that carried it).  `parts` are the digests of the canonical parts; `alias` those
+    the message that carried it), `size` its length in bytes.  `parts` are the digests of the canonical parts; `alias` those
     of the newest prompt as the buffer holds it, where transforms made it differ (adapter.md Q6).
     `round` groups the ordinary and the actual rows of one provider response with its results;
     0 means none.  `delivery` is set for a delivery and for nothing else.
@@ -121,13 +121,14 @@ class Row(Struct):
     face: Face
     role: Role
     exact: Digest
+    size: int = 0
     parts: tuple[Digest, ...] = ()
     alias: tuple[Digest, ...] = ()
     round: int = 0
     delivery: Delivery | None = None
 
 
-class Identity(Struct):
+class Identity(Struct, frozen=True):
     """Which provider a request goes to (rule I5).  Never a header, key or token."""
 
     api: str
@@ -139,7 +140,7 @@ class Identity(Struct):
     cache: str = ""
 
 
-class Section(Struct):
+class Section(Struct, frozen=True):
     """A named observation with its current body (None or blank: nothing available, rule D1).
 
     `error` says that its body signalled an error (rule D9); the body is then ignored.
@@ -152,7 +153,7 @@ class Section(Struct):
     error: bool = False
 
 
-class Reminder(Struct):
+class Reminder(Struct, frozen=True):
     """A piece of guidance that its policy may make due (rule D8).
 
     `policy` is "once", "every" (with `turns`), "while" (with `state`: a text that identifies the
@@ -166,14 +167,14 @@ class Reminder(Struct):
     state: str | None = None
 
 
-class Reason(Struct):
+class Reason(Struct, frozen=True):
     """Why something was done or left out, for explain and for tests."""
 
     code: str
     detail: str = ""
 
 
-class RequestRecord(Struct):
+class RequestRecord(Struct, frozen=True):
     """One committed dispatch (rule C1): its rows are those of `parent` up to `keep`, then `rows`.
 
     `seq` counts the conversation's requests from 1; `parent` 0 means none.  `head` is the digest
@@ -196,7 +197,7 @@ class RequestRecord(Struct):
     bytes: int = 0  # of the array as sent
 
 
-class Refusal(Struct):
+class Refusal(Struct, frozen=True):
     """How far edits are held back after a provider refused one (adapter.md Z6).
 
     `step` 0 edits fully, 1 leaves out reasoning, 2 all fragments, 3 all edits.
@@ -207,7 +208,7 @@ class Refusal(Struct):
     status: int = 0
 
 
-class Conversation(Struct):
+class Conversation(Struct, frozen=True):
     """The head record of a conversation.
 
     `version` grows by one with each write and tells another process that its copy is old.

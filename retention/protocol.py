@@ -37,7 +37,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 Text = str | File
 
 
-class Initialize(Params):
+class Initialize(Params, frozen=True):
     """`protocol` is the client's version; `client` names it for the log."""
 
     protocol: int
@@ -45,7 +45,7 @@ class Initialize(Params):
     handover: str = ""  # directory for files from the backend to the client
 
 
-class Initialized(Result):
+class Initialized(Result, frozen=True):
     """What the backend is: `capabilities` are the method names it answers."""
 
     protocol: int
@@ -54,17 +54,17 @@ class Initialized(Result):
     store: str
 
 
-class Empty(Params):
+class Empty(Params, frozen=True):
     """A request without parameters."""
 
 
-class Done(Result):
+class Done(Result, frozen=True):
     """An answer without content."""
 
     ok: bool = True
 
 
-class ConversationOpen(Params):
+class ConversationOpen(Params, frozen=True):
     """Find or make a conversation: by `id`, else by the true name of its `file`."""
 
     id: str = ""
@@ -72,7 +72,7 @@ class ConversationOpen(Params):
     title: str = ""
 
 
-class ConversationOpened(Result):
+class ConversationOpened(Result, frozen=True):
     """`id` to keep beside the buffer; `forked` names the conversation it was split from."""
 
     id: str
@@ -82,13 +82,13 @@ class ConversationOpened(Result):
     turns: int = 0
 
 
-class ConversationId(Params):
+class ConversationId(Params, frozen=True):
     """Names one conversation."""
 
     id: str
 
 
-class ConversationSummary(Result):
+class ConversationSummary(Result, frozen=True):
     """One line of `conversation/list`."""
 
     id: str
@@ -101,13 +101,13 @@ class ConversationSummary(Result):
     used: float
 
 
-class ConversationList(Result):
+class ConversationList(Result, frozen=True):
     """All conversations, the last used first."""
 
     conversations: tuple[ConversationSummary, ...]
 
 
-class Prepare(Params):
+class Prepare(Params, frozen=True):
     """A request that is about to go out (adapter.md Q1-Q7).
 
     `array` names the payload's key (`messages`, `input` or `contents`).  `base` and `keep`: the
@@ -138,7 +138,7 @@ class Prepare(Params):
     shape: str = ""
 
 
-class Edit(Result):
+class Edit(Result, frozen=True):
     """One step that makes the sent array: exactly one field is set.
 
     `keep` takes the next n elements of the payload, `drop` passes over n of them, `insert` adds
@@ -152,14 +152,14 @@ class Edit(Result):
     reuse: int = 0
 
 
-class DeliveredSection(Result):
+class DeliveredSection(Result, frozen=True):
     """One section of the new delivery and why it is due: new, changed, missing or inactive."""
 
     name: str
     reason: str
 
 
-class Prepared(Result):
+class Prepared(Result, frozen=True):
     """The plan.  `edits` empty, and no `edits_file`, means: dispatch unchanged.
 
     `ordinary` and `sent` name the states to use as `base` later.  `edits_file` replaces `edits`
@@ -181,19 +181,19 @@ class Prepared(Result):
     reasons: tuple[Reason, ...] = ()
 
 
-class PlanId(Params):
+class PlanId(Params, frozen=True):
     """Names a plan that `request/prepare` answered."""
 
     plan: str
 
 
-class Committed(Result):
+class Committed(Result, frozen=True):
     """`seq` numbers the request in its conversation; 0 for a detached one."""
 
     seq: int = 0
 
 
-class Refused(Params):
+class Refused(Params, frozen=True):
     """The provider refused the plan's request with an HTTP `status` of 400 to 499."""
 
     plan: str
@@ -201,13 +201,13 @@ class Refused(Params):
     body: Text = ""
 
 
-class RefusedStep(Result):
+class RefusedStep(Result, frozen=True):
     """How far edits are held back from now on (`model.Refusal.step`)."""
 
     step: int
 
 
-class TurnComplete(Params):
+class TurnComplete(Params, frozen=True):
     """The end of a turn: `span` is the last piece; `whole` the whole response region if it does
     not parse into the same messages as its pieces joined (adapter.md Q3)."""
 
@@ -219,7 +219,7 @@ class TurnComplete(Params):
     whole: Text | None = None
 
 
-class InspectLog(Params):
+class InspectLog(Params, frozen=True):
     """The log of a conversation; `bodies` includes the stored texts."""
 
     id: str
@@ -227,13 +227,13 @@ class InspectLog(Params):
     limit: int = 1000
 
 
-class InspectObject(Params):
+class InspectObject(Params, frozen=True):
     """One stored object by its hexadecimal digest, or the first digits of it."""
 
     digest: str
 
 
-class InspectStatus(Params):
+class InspectStatus(Params, frozen=True):
     """The last requests of a conversation."""
 
     id: str

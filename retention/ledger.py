@@ -1,0 +1,241 @@
+"""The log of a conversation, and its alignment with a realized payload.  Pure: no store, no clock.
+
+The log is an ordered sequence of rows that only grows (adapter.md G1).  Each row names the row that
+it was inserted after, and of two rows inserted after the same one the newer comes first; that alone
+fixes the order, so that writers need not agree on numbers.
+
+Alignment compares *units*: the canonical parts of messages (G2).  It takes the longest common
+prefix, then the longest common suffix, then, in what is left between, a longest common subsequence
+that prefers the latest rows (G3).  Undo, Org branches and topics are subsequences of one log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from retention.digest import Digest
+from retention.model import START, Face, Row, RowId, SectionState
+
+MAX_TABLE = 1_000_000  # cells of one comparison table: about 8 MB and 0.2 s, far above real edits
+
+
+class Log:
+    """The rows of one conversation in log order.  Grown by `insert`; rows never move or vanish."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.rows: dict[RowId, Row] = {}
+        self.order: list[RowId] = []
+        self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
+        self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest delivery of each section
+        self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
+        self._positions: dict[RowId, int] = {}
+        for row in order_rows(rows):
+            self._note(row)
+            self._positions[row.id] = len(self.order)
+            self.order.append(row.id)
+
+    def insert(self, row: Row) -> None:
+        """Add ROW right after its predecessor, before older rows inserted there."""
+        at = 0 if row.pred == START else self._positions[row.pred] + 1
+        self._note(row)
+        self.order.insert(at, row.id)
+        if at == len(self.order) - 1:
+            self._positions[row.id] = at
+        else:
+            self._positions = {id: n for n, id in enumerate(self.order)}
+
+    def replace(self, row: Row) -> None:
+        """Put ROW in the place of the row with the same id (its neighbours became known)."""
+        self.rows[row.id] = row
+
+    def position(self, id: RowId) -> int:
+        """Return the place of row ID in the order; START is -1."""
+        return -1 if id == START else self._positions[id]
+
+    def after(self, position: int) -> list[Row]:
+        """Return the rows behind POSITION, in log order."""
+        return [self.rows[id] for id in self.order[position + 1 :]]
+
+    def ordinary(self, id: RowId, *, last: bool) -> RowId:
+        """Return the row that stands for row ID in a payload built from the buffer, or START.
+
+        An actual row is represented by the last (or first) ordinary row of its round (Q3).
+        """
+        row = self.rows.get(id)
+        if row is None or row.face is not Face.ACTUAL:
+            return id
+        span = self.rounds.get(row.round, ())
+        return START if not span else span[-1] if last else span[0]
+
+    def _note(self, row: Row) -> None:
+        self.rows[row.id] = row
+        if row.round and row.face is Face.ORDINARY:
+            self.rounds.setdefault(row.round, []).append(row.id)
+        if row.delivery:
+            for state in row.delivery.sections:
+                if row.id > self.known.get(state.name, (START,))[0]:
+                    self.known[state.name] = (row.id, state)
+            for key in row.delivery.reminders:
+                self.fired[key] = max(row.delivery.turn, self.fired.get(key, 0))
+
+
+def order_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return ROWS in log order: each right after its predecessor, the newest insertion first."""
+    children: dict[RowId, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        children.setdefault(row.pred, []).append(row)
+    ordered: list[Row] = []
+    stack = children.pop(START, [])
+    while stack:
+        row = stack.pop()
+        ordered.append(row)
+        stack += children.pop(row.id, [])
+    return ordered
+
+
+def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[list[RowId]]:
+    """Return for each message the rows that it stands for, in order; [] where it matches none.
+
+    UNITS are the canonical units of each message, ROWS the rows that an ordinary payload may
+    show, in log order.  A row counts only when all its units are found; a message counts as
+    matched only when all its units are (an edit inside a message is an edit, rule F11).
+    """
+    payload = [unit for message in units for unit in message]
+    expected = [unit for row in rows for unit in row.parts]
+    payload = _resolve_aliases(payload, expected, rows)
+    found = align(payload, expected)
+    owner = [n for n, row in enumerate(rows) for _ in row.parts]
+    hits = Counter(owner[at] for at in found if at >= 0)
+    whole = {n for n, count in hits.items() if count == len(rows[n].parts)}
+    matches: list[list[RowId]] = []
+    at = 0
+    for message in units:
+        places = found[at : at + len(message)]
+        at += len(message)
+        owners = [owner[place] if place >= 0 else -1 for place in places]
+        complete = bool(owners) and all(n in whole for n in owners)
+        matches.append([rows[n].id for n in dict.fromkeys(owners)] if complete else [])
+    return matches
+
+
+def _resolve_aliases(
+    payload: list[Digest], expected: list[Digest], rows: Sequence[Row]
+) -> list[Digest]:
+    # A prompt whose transforms changed it comes back later as the buffer holds it (adapter.md Q6).
+    known = set(expected)
+    aliases = {
+        row.alias[0]: row.parts[0] for row in rows if len(row.alias) == 1 and len(row.parts) == 1
+    }
+    if not aliases:
+        return payload
+    return [unit if unit in known else aliases.get(unit, unit) for unit in payload]
+
+
+def align(payload: Sequence[Digest], log: Sequence[Digest]) -> list[int]:
+    """Return for each unit of PAYLOAD its place in LOG, strictly growing, or -1.
+
+    Linear in the common prefix and suffix.  What is left between is split at units that are unique
+    on both sides, and the rest compared by a table of at most MAX_TABLE cells; beyond that, units
+    are matched greedily from the end, which keeps the order and prefers the latest rows.
+    """
+    found = [-1] * len(payload)
+    head = 0
+    while head < len(payload) and head < len(log) and payload[head] == log[head]:
+        found[head] = head
+        head += 1
+    end, log_end = len(payload), len(log)
+    while end > head and log_end > head and payload[end - 1] == log[log_end - 1]:
+        end, log_end = end - 1, log_end - 1
+        found[end] = log_end
+    _align_between(payload, log, found, head, end, head, log_end)
+    return found
+
+
+def _align_between(
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
+    lo: int, hi: int, log_lo: int, log_hi: int,
+) -> None:  # fmt: skip
+    """Fill FOUND for payload[lo:hi] against log[log_lo:log_hi]."""
+    if lo >= hi or log_lo >= log_hi:
+        return
+    if (hi - lo) * (log_hi - log_lo) <= MAX_TABLE:
+        _align_by_table(payload, log, found, lo, hi, log_lo, log_hi)
+        return
+    anchors = _unique_anchors(payload[lo:hi], log[log_lo:log_hi])
+    if not anchors:
+        _align_from_end(payload, log, found, lo, hi, log_lo, log_hi)
+        return
+    for at, log_at in [(lo + a, log_lo + b) for a, b in anchors]:
+        found[at] = log_at
+        _align_between(payload, log, found, lo, at, log_lo, log_at)
+        lo, log_lo = at + 1, log_at + 1
+    _align_between(payload, log, found, lo, hi, log_lo, log_hi)
+
+
+def _align_by_table(
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
+    lo: int, hi: int, log_lo: int, log_hi: int,
+) -> None:  # fmt: skip
+    # lengths[i][j]: longest common subsequence of the first i units and the first j rows.  Walking
+    # back from the end and taking each equal pair at once gives the latest rows.
+    width = log_hi - log_lo + 1
+    lengths = [[0] * width]
+    for i in range(lo, hi):
+        above, row, unit = lengths[-1], [0] * width, payload[i]
+        for j in range(1, width):
+            if unit == log[log_lo + j - 1]:
+                row[j] = above[j - 1] + 1
+            else:
+                row[j] = above[j] if above[j] >= row[j - 1] else row[j - 1]
+        lengths.append(row)
+    i, j = hi - lo, log_hi - log_lo
+    while i and j:
+        if payload[lo + i - 1] == log[log_lo + j - 1]:
+            i, j = i - 1, j - 1
+            found[lo + i] = log_lo + j
+        elif lengths[i - 1][j] >= lengths[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+
+
+def _align_from_end(
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
+    lo: int, hi: int, log_lo: int, log_hi: int,
+) -> None:  # fmt: skip
+    places: dict[Digest, list[int]] = {}
+    for j in range(log_lo, log_hi):
+        places.setdefault(log[j], []).append(j)
+    limit = log_hi
+    for i in range(hi - 1, lo - 1, -1):
+        candidates = places.get(payload[i], [])
+        at = bisect_left(candidates, limit) - 1
+        if at >= 0:
+            limit = candidates[at]
+            found[i] = limit
+
+
+def _unique_anchors(payload: Sequence[Digest], log: Sequence[Digest]) -> list[tuple[int, int]]:
+    """Return the longest rising chain of pairs whose unit is unique on both sides."""
+    ours, theirs = Counter(payload), Counter(log)
+    places = {unit: j for j, unit in enumerate(log) if theirs[unit] == 1}
+    pairs = [(i, places[u]) for i, u in enumerate(payload) if ours[u] == 1 and u in places]
+    tails: list[int] = []  # smallest end of a rising chain of each length
+    chain: list[tuple[int, int]] = []  # (index in pairs, its predecessor) per pair
+    ends: list[int] = []
+    for n, (_, j) in enumerate(pairs):
+        at = bisect_left(tails, j)
+        chain.append((n, ends[at - 1] if at else -1))
+        if at == len(tails):
+            tails.append(j)
+            ends.append(n)
+        else:
+            tails[at], ends[at] = j, n
+    picked: list[tuple[int, int]] = []
+    n = ends[-1] if ends else -1
+    while n >= 0:
+        picked.append(pairs[n])
+        n = chain[n][1]
+    return picked[::-1]

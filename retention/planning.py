@@ -1,0 +1,579 @@
+"""Compose alignment, placement, sections and shapes into one plan, in one fixed order.  Pure.
+
+A request is planned against a `View`: the log, the states that the client's deltas refer to, and a
+reader of stored objects.  The answer is a frozen `Plan`: the edits that make the payload what the
+model should see, and the rows to log when it was dispatched.  Nothing is written here.
+
+Rows that do not exist yet have negative ids (drafts); `settle` gives them their real ids.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from retention.digest import Digest, Domain, digest
+from retention.ledger import Log, match_rows
+from retention.model import (
+    START,
+    Conversation,
+    Delivery,
+    Face,
+    Identity,
+    Message,
+    Reason,
+    Reminder,
+    Role,
+    Row,
+    RowId,
+    Section,
+    SectionState,
+    Struct,
+)
+from retention.providers import Provider, Shape
+from retention.sections import (
+    Due,
+    plan_reminders,
+    plan_sections,
+    render,
+    standing,
+    update_conditions,
+)
+
+_LOWEST: RowId = -(1 << 62)  # below every row id, for bisecting (index, row id) pairs
+NO_EDITS = 3  # the step of `Refusal` from which on a request goes out as gptel made it
+
+
+class Item(Struct, frozen=True):
+    """One element of an array: its message, its row, and the deliveries inside or on it.
+
+    A delivery of its own has row START and one delivery.  A host message (rule D4) has both.
+    """
+
+    message: Message
+    row: RowId = START
+    deliveries: tuple[RowId, ...] = ()
+    face: Face = Face.BOTH
+
+    @property
+    def last(self) -> RowId:
+        """The row after which the next one is inserted."""
+        return self.deliveries[-1] if self.deliveries else self.row
+
+
+class Sent(Struct, frozen=True):
+    """An array as it goes out: `items`, the running sums of their sizes in bytes, and the
+    deliveries as (index in items, row id) in payload order."""
+
+    items: list[Item]
+    ends: list[int]
+    placed: list[tuple[int, RowId]]
+
+
+class State(Struct, frozen=True):
+    """An array that a later delta may refer to (adapter.md Q1).
+
+    `items` is the array itself.  For the array as gptel built it from the buffer, `sent` is what
+    went out and `sent_at[i]` the length of `sent` right after element i-1.  `settled` elements from
+    the start have rows in the log.  `mode` is what the placement of deliveries depended on.
+    """
+
+    name: str
+    conversation: str
+    items: list[Item]
+    sent: Sent
+    sent_at: list[int] = []
+    settled: int = 0
+    mode: str = ""
+    head: Digest | None = None
+
+
+class View(Struct, frozen=True):
+    """What a plan may look at.  `base` is the state that the delta refers to, `last` the array that
+    this conversation sent last, `reusable` whether the client still holds that one."""
+
+    conversation: Conversation
+    log: Log
+    provider: Provider
+    read: Callable[[Digest], bytes | None]
+    base: State | None = None
+    last: Sent | None = None
+    reusable: bool = False
+    step: int = 0
+
+
+class Request(Struct, frozen=True):
+    """A prepare with its texts read: `tail` are the elements behind the first `keep` of the base,
+    `span` and `prompt` as in `protocol.Prepare`."""
+
+    tail: list[Message]
+    identity: Identity
+    keep: int = 0
+    span: tuple[Message, ...] = ()
+    prompt: tuple[Message, ...] = ()
+    sections: tuple[Section, ...] = ()
+    reminders: tuple[Reminder, ...] = ()
+    frozen: bool = False
+    shape: str = ""
+    head: Digest | None = None
+
+
+class Step(Struct, frozen=True):
+    """One edit: keep, drop or reuse `count` elements, or insert `texts` (JSON of elements)."""
+
+    kind: str  # "keep" | "drop" | "insert" | "reuse"
+    count: int = 0
+    texts: tuple[bytes, ...] = ()
+
+
+class Plan(Struct, frozen=True):
+    """What to change and what to log.
+
+    `ordinary` is set for a payload built from the buffer.  `drafts` are rows in the order of their
+    insertion; `befores` names the rows that now follow deliveries which stood last.
+    """
+
+    sent: Sent
+    items: list[Item]
+    sent_at: list[int]
+    mode: str
+    steps: tuple[Step, ...]
+    drafts: tuple[Row, ...]
+    objects: tuple[tuple[Domain, bytes], ...]
+    befores: dict[RowId, RowId]
+    conditions: dict[str, str]
+    turn: int
+    due: tuple[Due, ...]
+    reminders: tuple[str, ...]
+    common: int  # elements that equal the array sent last, from its start
+    reasons: tuple[Reason, ...]
+
+
+def plan_buffer(request: Request, view: View) -> Plan:
+    """Plan a payload that gptel built from the buffer: nothing in it is a delivery (Q2)."""
+    mode = _mode(request, view)
+    base = view.base
+    cut = _cut(base, request, mode) if base else 0
+    rest = [item.message for item in base.items[cut : request.keep]] if base else []
+    settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
+    matched, drafts = _match(rest + request.tail, view.log, settled, request.prompt)
+    items = base.items[:cut] + matched if base else matched
+    places = _places(items, cut, view.log, settled) if view.step < NO_EDITS else {}
+    build = _Build(request, view)
+    if base and cut:
+        build.resume(base, cut)
+    sent_at = base.sent_at[:cut] if base else []
+    for at in range(cut, len(items) + 1):
+        sent_at.append(len(build.items))
+        for delivery in places.get(at, ()):
+            build.attach(delivery, view.log.rows[delivery].delivery)
+        if at < len(items):
+            build.append(items[at])
+    turn = view.conversation.turns + 1
+    new = _deliver(build, request, view, turn)
+    start = sent_at[cut] if cut else 0
+    last = build.items[start - 1].last if start else START
+    rows = _order(build.items[start:], drafts, new.row, last)
+    return _finish(build, request, view, items, sent_at, mode, rows, new, turn, start)
+
+
+def plan_loop(request: Request, view: View, round: int) -> Plan:
+    """Plan a payload inside the tool loop: deliveries are those of the known sent prefix (B4)."""
+    base = view.base
+    build = _Build(request, view)
+    if base:
+        build.take(base.sent, min(request.keep, base.settled))
+    start = len(build.items)
+    loose = [item.message for item in base.items[start : request.keep]] if base else []
+    rest = base.items[request.keep :] if base else []
+    items, drafts = _recognize(loose + request.tail, rest, round)
+    for item in items:
+        build.append(item)
+    items = build.items.copy()
+    turn = max(1, view.conversation.turns)
+    new = _deliver(build, request, view, turn)
+    start += next((n for n, item in enumerate(items[start:]) if item.row < START), 0)
+    last = items[start - 1].last if start else START
+    span = [
+        Row(id=-len(drafts) - 2 - n, pred=START, face=Face.ORDINARY, role=message.role,
+            exact=message.exact, size=message.size, parts=_units(message), round=round)
+        for n, message in enumerate(request.span)
+    ]  # fmt: skip
+    chained: list[Row] = []
+    for row in span:
+        chained.append(msgspec.structs.replace(row, pred=last))
+        last = row.id
+    rows = chained + _order(build.items[start:], drafts, new.row, last)
+    return _finish(build, request, view, items, [], _mode(request, view), rows, new, turn, start)
+
+
+# Matching
+
+
+def _mode(request: Request, view: View) -> str:
+    # What the placed deliveries depend on besides the log: another mode is placed afresh.
+    identity = request.identity
+    off = view.step >= NO_EDITS
+    return "\0".join((view.provider.api, identity.model, request.shape, "off" if off else "on"))
+
+
+def _cut(base: State, request: Request, mode: str) -> int:
+    """Return how many elements can be taken over from BASE as placed: matching continues there.
+
+    Not inside a group of results, since a delivery may have moved behind it.
+    """
+    if base.mode != mode:
+        return 0
+    cut = min(request.keep, base.settled)
+    follower = request.tail[0] if request.tail else None
+    if cut < request.keep:
+        follower = base.items[cut].message
+    while cut and (base.items[cut - 1].message.opens or (follower and follower.results)):
+        cut -= 1
+        follower = base.items[cut].message
+    return cut
+
+
+def _units(message: Message) -> tuple[Digest, ...]:
+    return tuple(part.digest for part in message.parts)
+
+
+def _match(
+    messages: Sequence[Message], log: Log, settled: int, prompt: tuple[Message, ...]
+) -> tuple[list[Item], dict[RowId, Row]]:
+    """Return an item per message with the row it stands for, and a draft for each new one."""
+    rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
+    matches = match_rows([_units(message) for message in messages], rows)
+    newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
+    items: list[Item] = []
+    drafts: dict[RowId, Row] = {}
+    for n, (message, ids) in enumerate(zip(messages, matches, strict=True)):
+        if ids:
+            items.append(Item(message=message, row=ids[-1], face=log.rows[ids[-1]].face))
+            continue
+        alias = _units(prompt[-1]) if n == newest and prompt else ()
+        draft = _draft(len(drafts) + 1, message, Face.BOTH, 0, alias)
+        drafts[draft.id] = draft
+        items.append(Item(message=message, row=draft.id))
+    return items, drafts
+
+
+def _draft(n: int, message: Message, face: Face, round: int, alias: tuple[Digest, ...] = ()) -> Row:
+    units = _units(message)
+    return Row(
+        id=-n,
+        pred=START,
+        face=face,
+        role=message.role,
+        exact=message.exact,
+        size=message.size,
+        parts=units,
+        alias=alias if alias != units else (),
+        round=round,
+    )
+
+
+def _recognize(
+    tail: Sequence[Message], rest: Sequence[Item], round: int
+) -> tuple[list[Item], dict[RowId, Row]]:
+    # Something may have changed one element in the middle of what we sent: the elements behind it
+    # are ours all the same when they come in our order, byte for byte (B4).
+    items: list[Item] = []
+    drafts: dict[RowId, Row] = {}
+    at = 0
+    for message in tail:
+        hit = next((n for n in range(at, len(rest)) if rest[n].message.exact == message.exact), -1)
+        if hit >= 0 and rest[hit].last > START:
+            items.append(rest[hit])
+            at = hit + 1
+            continue
+        draft = _draft(len(drafts) + 1, message, Face.ACTUAL, round)
+        drafts[draft.id] = draft
+        items.append(Item(message=message, row=draft.id, face=Face.ACTUAL))
+    return items, drafts
+
+
+# Placement
+
+
+def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int, list[RowId]]:
+    """Return where earlier deliveries stand: index of the element before which, deliveries in log
+    order (rules B1, B3).  Those that stand in front of CUT are placed already."""
+    where = {item.row: n for n, item in enumerate(items[cut:], cut)}
+    if cut:
+        where[items[cut - 1].row] = cut - 1
+    places: dict[int, list[RowId]] = {}
+    for row in log.after(settled):
+        if row.delivery is None:
+            continue
+        at = _place(row.delivery, where, items, cut, log)
+        if at is None or at < cut:
+            continue
+        while at < len(items) and items[at].message.results:
+            at += 1  # never between a call and its result (D4)
+        places.setdefault(at, []).append(row.id)
+    return places
+
+
+def _place(
+    delivery: Delivery, where: Mapping[RowId, int], items: Sequence[Item], cut: int, log: Log
+) -> int | None:
+    after = log.ordinary(delivery.after, last=True)
+    if after in where:
+        return where[after] + 1
+    before = log.ordinary(delivery.before, last=False)
+    if before == START or before not in where:
+        return None
+    if any(items[n].row == after for n in range(cut)):
+        return None  # behind an element that was taken over: there it stands already
+    return where[before]
+
+
+# Building the array
+
+
+class _Build:
+    """The array under construction.  The one place that knows how a delivery takes shape."""
+
+    def __init__(self, request: Request, view: View) -> None:
+        self.request = request
+        self.view = view
+        self.items: list[Item] = []
+        self.ends: list[int] = []
+        self.placed: list[tuple[int, RowId]] = []
+        self.reasons: list[Reason] = []
+
+    def take(self, sent: Sent, length: int) -> None:
+        """Take over the first LENGTH elements of SENT."""
+        self.items = sent.items[:length]
+        self.ends = sent.ends[:length]
+        self.placed = sent.placed[: bisect_left(sent.placed, (length, _LOWEST))]
+
+    def resume(self, base: State, cut: int) -> None:
+        """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
+        self.take(base.sent, base.sent_at[cut])
+        if self.items and self.items[-1].deliveries and self.items[-1].row != START:
+            self._unhost(base.items[cut - 1])
+
+    def _unhost(self, plain: Item) -> None:
+        # The last element hosts deliveries that are placed again: begin with it as gptel built it.
+        while self.placed and self.placed[-1][0] == len(self.items) - 1:
+            self.placed.pop()
+        self.items.pop()
+        self.ends.pop()
+        self.append(plain)
+
+    def append(self, item: Item) -> None:
+        self.placed += [(len(self.items), id) for id in item.deliveries]
+        self.ends.append((self.ends[-1] if self.ends else 0) + item.message.size)
+        self.items.append(item)
+
+    def attach(self, id: RowId, delivery: Delivery | None, text: str | None = None) -> bool:
+        """Put delivery ID behind what is there; return whether it stands."""
+        if text is None:
+            stored = self.view.read(delivery.text) if delivery else None
+            if stored is None:
+                self.reasons.append(Reason(code="delivery_lost", detail=str(id)))
+                return False
+            text = stored.decode()
+        provider = self.view.provider
+        host = self.items[-1] if self.items else None
+        shape = self._shape(host)
+        if shape is Shape.NONE:
+            self.reasons.append(Reason(code="no_boundary", detail=str(id)))
+            return False
+        if shape is Shape.MESSAGE or host is None:
+            self.append(Item(message=provider.parse(provider.wrap(text)), deliveries=(id,)))
+            return True
+        raw = host.message.raw or self.view.read(host.message.exact)
+        if raw is None:
+            self.reasons.append(Reason(code="host_lost", detail=str(host.row)))
+            return False
+        put = provider.merge if shape is Shape.MERGE else provider.result
+        message = provider.parse(put(raw, text))
+        self.items.pop()
+        self.ends.pop()
+        while self.placed and self.placed[-1][0] == len(self.items):
+            self.placed.pop()
+        self.append(
+            msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
+        )
+        return True
+
+    def _shape(self, host: Item | None) -> Shape:
+        if host is None:
+            return Shape.MESSAGE
+        legal = self.view.provider.shape(host.message, self.request.identity)
+        if legal is Shape.MESSAGE:
+            if self.request.shape == "merge" and host.message.role is Role.USER:
+                return Shape.MERGE
+            if self.request.shape == "result" and host.message.results:
+                return Shape.RESULT
+        return legal
+
+
+# The new delivery
+
+
+class _New(Struct, frozen=True):
+    row: Row | None = None
+    due: tuple[Due, ...] = ()
+    reminders: tuple[str, ...] = ()
+    objects: tuple[tuple[Domain, bytes], ...] = ()
+
+
+NEW: RowId = -1_000_000_000  # the draft id of the new delivery; other drafts count down from -1
+
+
+def _deliver(build: _Build, request: Request, view: View, turn: int) -> _New:
+    """Add what is due behind the last element: after the prompt or the complete results (D4)."""
+    if view.step >= NO_EDITS:
+        build.reasons.append(Reason(code="refused", detail=str(view.step)))
+        return _New()
+    log = view.log
+    last = next((item.row for item in reversed(build.items) if item.row != START), START)
+    deliveries = [log.rows[id].delivery for _, id in build.placed if id in log.rows]
+    due, reasons = plan_sections(
+        request.sections,
+        standing(d for d in deliveries if d),
+        {name: state for name, (_, state) in log.known.items()},
+        view.read,
+        frozen=request.frozen,
+    )
+    build.reasons += reasons
+    reminders = plan_reminders(request.reminders, log.fired, view.conversation.conditions, turn)
+    if last == START or not (due or reminders):
+        return _New()
+    text = render(due, reminders)
+    if not build.attach(NEW, None, text):
+        return _New()
+    delivery = Delivery(
+        text=digest("delivery", text.encode()),
+        after=last,
+        host=build.items[-1].row != START,
+        sections=tuple(item.state for item in due),
+        reminders=tuple(reminder.key for reminder in reminders),
+        turn=turn,
+    )
+    message = build.items[-1].message
+    return _New(
+        row=Row(
+            id=NEW, pred=START, face=Face.ACTUAL, role=Role.USER, exact=message.exact,
+            size=message.size, delivery=delivery,
+        ),
+        due=tuple(due),
+        reminders=delivery.reminders,
+        objects=(
+            ("delivery", text.encode()),
+            *(("section", item.record) for item in due),
+        ),
+    )  # fmt: skip
+
+
+# Finishing
+
+
+def _order(
+    items: Iterable[Item], drafts: Mapping[RowId, Row], new: Row | None, last: RowId
+) -> list[Row]:
+    """Return the drafts among ITEMS in order, each naming the row that it is inserted after."""
+    rows: list[Row] = []
+    for item in items:
+        for id in ((item.row,) if item.row != START else ()) + item.deliveries:
+            row = new if id == NEW else drafts.get(id)
+            if row is not None:
+                rows.append(msgspec.structs.replace(row, pred=last))
+            last = id
+    return rows
+
+
+def _finish(
+    build: _Build, request: Request, view: View, items: list[Item], sent_at: list[int], mode: str,
+    rows: list[Row], new: _New, turn: int, start: int,
+) -> Plan:  # fmt: skip
+    sent = Sent(items=build.items, ends=build.ends, placed=build.placed)
+    common = _common(sent.items, view.last.items) if view.last else 0
+    return Plan(
+        sent=sent,
+        items=items,
+        sent_at=sent_at,
+        mode=mode,
+        steps=_steps(sent, items, sent_at, common if view.reusable else 0, view.read),
+        drafts=tuple(rows),
+        objects=new.objects,
+        befores=_befores(sent, view.log, start),
+        conditions=_conditions(request, view, new),
+        turn=turn,
+        due=new.due,
+        reminders=new.reminders,
+        common=common,
+        reasons=tuple(build.reasons),
+    )
+
+
+def _conditions(request: Request, view: View, new: _New) -> dict[str, str]:
+    # A condition counts as seen when its reminder was delivered, or when it does not hold.
+    seen = [r for r in request.reminders if r.state is None or r.key in new.reminders]
+    return update_conditions(view.conversation.conditions, seen)
+
+
+def _common(ours: list[Item], theirs: list[Item]) -> int:
+    """Return how many elements are equal from the start.  Shared elements compare by identity."""
+    end = min(len(ours), len(theirs))
+    at, stride = 0, 256
+    while at < end and ours[at : at + stride] == theirs[at : at + stride]:
+        at += stride
+    at = min(at, end)
+    while at < end and ours[at].message.exact == theirs[at].message.exact:
+        at += 1
+    return at
+
+
+def _steps(
+    sent: Sent, items: list[Item], sent_at: list[int], reuse: int,
+    read: Callable[[Digest], bytes | None],
+) -> tuple[Step, ...]:  # fmt: skip
+    """Return the edits that turn ITEMS into SENT; () when nothing changes.
+
+    Work is proportional to the number of deliveries behind what is reused, not to the messages.
+    """
+    if not sent.placed or (len(sent.items) == len(items) and sent.items == items):
+        return ()
+    steps: list[Step] = []
+    at = taken = 0  # in sent.items, in items
+    if reuse and sent.placed[0][0] < reuse and sent_at:
+        at, taken = reuse, bisect_right(sent_at, reuse) - 1
+        steps += [Step(kind="reuse", count=at), Step(kind="drop", count=taken)]
+    changed = sorted({place for place, _ in sent.placed if place >= at})
+    for place in changed:
+        item = sent.items[place]
+        run = place - at
+        if not sent_at and taken + run < len(items) and items[taken + run] is item:
+            continue  # inside the loop an earlier delivery is an element of the payload
+        if run:
+            steps.append(Step(kind="keep", count=run))
+        at, taken = place + 1, taken + run
+        if item.row != START:
+            steps.append(Step(kind="drop", count=1))
+            taken += 1
+        text = item.message.raw or read(item.message.exact) or b""
+        steps.append(Step(kind="insert", texts=(text,)))
+    if taken < len(items):
+        steps.append(Step(kind="keep", count=len(items) - taken))
+    return tuple(step for step in steps if step.count or step.texts)
+
+
+def _befores(sent: Sent, log: Log, start: int) -> dict[RowId, RowId]:
+    """Return the row that now follows each delivery which so far stood last."""
+    befores: dict[RowId, RowId] = {}
+    first = bisect_left(sent.placed, (max(0, start - 1), _LOWEST))
+    for place, id in sent.placed[first:]:
+        row = log.rows.get(id)
+        if row is None or row.delivery is None or row.delivery.before != START:
+            continue
+        follower = next((item.row for item in sent.items[place + 1 :] if item.row != START), START)
+        if follower != START:
+            befores[id] = follower
+    return befores
