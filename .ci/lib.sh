@@ -46,3 +46,15 @@ install_packages() {
         apk) as_root apk add -q "$@" >&2 ;;
     esac
 }
+
+# with_apt DIR COMMAND...: run an apt command with the sources in DIR/sources.list and lists and
+# archives kept in DIR, so that the system's own sources and lists stay as they are.
+with_apt() {
+    apt_dir=$1 apt_command=$2
+    shift 2
+    "$apt_command" -qq -o Acquire::Retries=3 -o Acquire::Languages=none -o APT::Default-Release= \
+        -o APT::Sandbox::User=root \
+        -o Dir::Etc::sourcelist="$apt_dir/sources.list" -o Dir::Etc::sourceparts="$apt_dir/none" \
+        -o Dir::Etc::preferencesparts="$apt_dir/none" \
+        -o Dir::State::Lists="$apt_dir/lists" -o Dir::Cache="$apt_dir/cache" "$@"
+}
