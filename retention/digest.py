@@ -1,6 +1,6 @@
-"""Canonical bytes and domain-tagged blake3 digests (rule I3).
+r"""Canonical bytes and domain-tagged blake3 digests (rule I3).
 
-A digest is 32 bytes: blake3 over ``b"gptel-retention/1 " + domain + b"\\0" + data``.  The tag keeps
+A digest is 32 bytes: blake3 over ``b"gptel-retention/1 " + domain + b"\0" + data``.  The tag keeps
 digests of different kinds apart, so that a message never acknowledges a delivery text by having the
 same bytes.  Known-answer vectors are in ``fixtures/digest/vectors.json``.
 """

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from retention.digest import Digest
 from retention.model import START, Face, Row, RowId, SectionState
@@ -133,6 +134,15 @@ def _resolve_aliases(
     return [unit if unit in known else aliases.get(unit, unit) for unit in payload]
 
 
+class _Window(NamedTuple):
+    """A stretch of the payload, and the stretch of the log that it may stand for."""
+
+    lo: int
+    hi: int
+    log_lo: int
+    log_hi: int
+
+
 def align(payload: Sequence[Digest], log: Sequence[Digest]) -> list[int]:
     """Return for each unit of PAYLOAD its place in LOG, strictly growing, or -1.
 
@@ -149,37 +159,36 @@ def align(payload: Sequence[Digest], log: Sequence[Digest]) -> list[int]:
     while end > head and log_end > head and payload[end - 1] == log[log_end - 1]:
         end, log_end = end - 1, log_end - 1
         found[end] = log_end
-    _align_between(payload, log, found, head, end, head, log_end)
+    _align_between(payload, log, found, _Window(head, end, head, log_end))
     return found
 
 
 def _align_between(
-    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
-    lo: int, hi: int, log_lo: int, log_hi: int,
-) -> None:  # fmt: skip
-    """Fill FOUND for payload[lo:hi] against log[log_lo:log_hi]."""
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int], window: _Window
+) -> None:
+    lo, hi, log_lo, log_hi = window
     if lo >= hi or log_lo >= log_hi:
         return
     if (hi - lo) * (log_hi - log_lo) <= MAX_TABLE:
-        _align_by_table(payload, log, found, lo, hi, log_lo, log_hi)
+        _align_by_table(payload, log, found, window)
         return
     anchors = _unique_anchors(payload[lo:hi], log[log_lo:log_hi])
     if not anchors:
-        _align_from_end(payload, log, found, lo, hi, log_lo, log_hi)
+        _align_from_end(payload, log, found, window)
         return
     for at, log_at in [(lo + a, log_lo + b) for a, b in anchors]:
         found[at] = log_at
-        _align_between(payload, log, found, lo, at, log_lo, log_at)
+        _align_between(payload, log, found, _Window(lo, at, log_lo, log_at))
         lo, log_lo = at + 1, log_at + 1
-    _align_between(payload, log, found, lo, hi, log_lo, log_hi)
+    _align_between(payload, log, found, _Window(lo, hi, log_lo, log_hi))
 
 
 def _align_by_table(
-    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
-    lo: int, hi: int, log_lo: int, log_hi: int,
-) -> None:  # fmt: skip
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int], window: _Window
+) -> None:
     # lengths[i][j]: longest common subsequence of the first i units and the first j rows.  Walking
     # back from the end and taking each equal pair at once gives the latest rows.
+    lo, hi, log_lo, log_hi = window
     width = log_hi - log_lo + 1
     lengths = [[0] * width]
     for i in range(lo, hi):
@@ -188,7 +197,7 @@ def _align_by_table(
             if unit == log[log_lo + j - 1]:
                 row[j] = above[j - 1] + 1
             else:
-                row[j] = above[j] if above[j] >= row[j - 1] else row[j - 1]
+                row[j] = max(above[j], row[j - 1])
         lengths.append(row)
     i, j = hi - lo, log_hi - log_lo
     while i and j:
@@ -202,14 +211,13 @@ def _align_by_table(
 
 
 def _align_from_end(
-    payload: Sequence[Digest], log: Sequence[Digest], found: list[int],
-    lo: int, hi: int, log_lo: int, log_hi: int,
-) -> None:  # fmt: skip
+    payload: Sequence[Digest], log: Sequence[Digest], found: list[int], window: _Window
+) -> None:
     places: dict[Digest, list[int]] = {}
-    for j in range(log_lo, log_hi):
+    for j in range(window.log_lo, window.log_hi):
         places.setdefault(log[j], []).append(j)
-    limit = log_hi
-    for i in range(hi - 1, lo - 1, -1):
+    limit = window.log_hi
+    for i in range(window.hi - 1, window.lo - 1, -1):
         candidates = places.get(payload[i], [])
         at = bisect_left(candidates, limit) - 1
         if at >= 0:

@@ -110,10 +110,10 @@ class Row(Struct, frozen=True):
 
     `pred` is the row right after which this one was inserted; the order of the log follows from
     it (`ledger.order_rows`).  `exact` is the digest of the JSON text as sent (for a delivery: of
-    the message that carried it), `size` its length in bytes.  `parts` are the digests of the canonical parts; `alias` those
-    of the newest prompt as the buffer holds it, where transforms made it differ (adapter.md Q6).
-    `round` groups the ordinary and the actual rows of one provider response with its results;
-    0 means none.  `delivery` is set for a delivery and for nothing else.
+    the message that carried it), `size` its length in bytes.  `parts` are the digests of the
+    canonical parts; `alias` those of the newest prompt as the buffer holds it, where transforms
+    made it differ (adapter.md Q6).  `round` groups the ordinary and the actual rows of one provider
+    response with its results; 0 means none.  `delivery` is set for a delivery and for nothing else.
     """
 
     id: RowId

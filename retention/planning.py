@@ -9,11 +9,23 @@ Rows that do not exist yet have negative ids (drafts); `settle` gives them their
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from retention.arrays import (
+    LOWEST,
+    AbsentText,
+    Builder,
+    Item,
+    Read,
+    Sent,
+    State,
+    Step,
+    common_length,
+    plan_steps,
+)
 from retention.digest import Digest, Domain, digest
 from retention.ledger import Log, match_rows
 from retention.model import (
@@ -29,10 +41,9 @@ from retention.model import (
     Row,
     RowId,
     Section,
-    SectionState,
     Struct,
 )
-from retention.providers import Provider, Shape
+from retention.providers import Provider
 from retention.sections import (
     Due,
     plan_reminders,
@@ -42,62 +53,18 @@ from retention.sections import (
     update_conditions,
 )
 
-_LOWEST: RowId = -(1 << 62)  # below every row id, for bisecting (index, row id) pairs
 NO_EDITS = 3  # the step of `Refusal` from which on a request goes out as gptel made it
-
-
-class Item(Struct, frozen=True):
-    """One element of an array: its message, its row, and the deliveries inside or on it.
-
-    A delivery of its own has row START and one delivery.  A host message (rule D4) has both.
-    """
-
-    message: Message
-    row: RowId = START
-    deliveries: tuple[RowId, ...] = ()
-    face: Face = Face.BOTH
-
-    @property
-    def last(self) -> RowId:
-        """The row after which the next one is inserted."""
-        return self.deliveries[-1] if self.deliveries else self.row
-
-
-class Sent(Struct, frozen=True):
-    """An array as it goes out: `items`, the running sums of their sizes in bytes, and the
-    deliveries as (index in items, row id) in payload order."""
-
-    items: list[Item]
-    ends: list[int]
-    placed: list[tuple[int, RowId]]
-
-
-class State(Struct, frozen=True):
-    """An array that a later delta may refer to (adapter.md Q1).
-
-    `items` is the array itself.  For the array as gptel built it from the buffer, `sent` is what
-    went out and `sent_at[i]` the length of `sent` right after element i-1.  `settled` elements from
-    the start have rows in the log.  `mode` is what the placement of deliveries depended on.
-    """
-
-    name: str
-    conversation: str
-    items: list[Item]
-    sent: Sent
-    sent_at: list[int] = []
-    settled: int = 0
-    mode: str = ""
-    head: Digest | None = None
 
 
 class View(Struct, frozen=True):
     """What a plan may look at.  `base` is the state that the delta refers to, `last` the array that
-    this conversation sent last, `reusable` whether the client still holds that one."""
+    this conversation sent last, `reusable` whether the client still holds that one.
+    """
 
     conversation: Conversation
     log: Log
     provider: Provider
-    read: Callable[[Digest], bytes | None]
+    read: Read
     base: State | None = None
     last: Sent | None = None
     reusable: bool = False
@@ -106,7 +73,8 @@ class View(Struct, frozen=True):
 
 class Request(Struct, frozen=True):
     """A prepare with its texts read: `tail` are the elements behind the first `keep` of the base,
-    `span` and `prompt` as in `protocol.Prepare`."""
+    `span` and `prompt` as in `protocol.Prepare`.
+    """
 
     tail: list[Message]
     identity: Identity
@@ -120,25 +88,20 @@ class Request(Struct, frozen=True):
     head: Digest | None = None
 
 
-class Step(Struct, frozen=True):
-    """One edit: keep, drop or reuse `count` elements, or insert `texts` (JSON of elements)."""
-
-    kind: str  # "keep" | "drop" | "insert" | "reuse"
-    count: int = 0
-    texts: tuple[bytes, ...] = ()
-
-
 class Plan(Struct, frozen=True):
     """What to change and what to log.
 
-    `ordinary` is set for a payload built from the buffer.  `drafts` are rows in the order of their
-    insertion; `befores` names the rows that now follow deliveries which stood last.
+    `items`, `sent`, `sent_at` and `mode` are those of the states that the client may refer to
+    later.  `drafts` are rows in the order of their insertion; `befores` names the rows that now
+    follow deliveries which stood last.
     """
 
-    sent: Sent
     items: list[Item]
+    sent: Sent
     sent_at: list[int]
     mode: str
+    cut: int  # elements of `items` that were taken over from the base
+    start: int  # elements of `sent` that were taken over
     steps: tuple[Step, ...]
     drafts: tuple[Row, ...]
     objects: tuple[tuple[Domain, bytes], ...]
@@ -153,15 +116,25 @@ class Plan(Struct, frozen=True):
 
 def plan_buffer(request: Request, view: View) -> Plan:
     """Plan a payload that gptel built from the buffer: nothing in it is a delivery (Q2)."""
+    try:
+        return _plan_buffer(request, view, fresh=False)
+    except AbsentText as absent:
+        # A damaged object counts as absent (Z3): place everything again without what was built.
+        plan = _plan_buffer(request, msgspec.structs.replace(view, reusable=False), fresh=True)
+        reason = Reason(code="damaged", detail=str(absent))
+        return msgspec.structs.replace(plan, reasons=(*plan.reasons, reason))
+
+
+def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     mode = _mode(request, view)
     base = view.base
-    cut = _cut(base, request, mode) if base else 0
+    cut = _cut(base, request, mode) if base and not fresh else 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
     matched, drafts = _match(rest + request.tail, view.log, settled, request.prompt)
     items = base.items[:cut] + matched if base else matched
     places = _places(items, cut, view.log, settled) if view.step < NO_EDITS else {}
-    build = _Build(request, view)
+    build = _builder(request, view)
     if base and cut:
         build.resume(base, cut)
     sent_at = base.sent_at[:cut] if base else []
@@ -176,13 +149,16 @@ def plan_buffer(request: Request, view: View) -> Plan:
     start = sent_at[cut] if cut else 0
     last = build.items[start - 1].last if start else START
     rows = _order(build.items[start:], drafts, new.row, last)
-    return _finish(build, request, view, items, sent_at, mode, rows, new, turn, start)
+    array = _Array(
+        items=items, sent_at=sent_at, mode=mode, cut=cut, start=start, drafts=tuple(rows), turn=turn
+    )
+    return _finish(request, view, build, array, new)
 
 
 def plan_loop(request: Request, view: View, round: int) -> Plan:
     """Plan a payload inside the tool loop: deliveries are those of the known sent prefix (B4)."""
     base = view.base
-    build = _Build(request, view)
+    build = _builder(request, view)
     if base:
         build.take(base.sent, min(request.keep, base.settled))
     start = len(build.items)
@@ -206,7 +182,14 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
         chained.append(msgspec.structs.replace(row, pred=last))
         last = row.id
     rows = chained + _order(build.items[start:], drafts, new.row, last)
-    return _finish(build, request, view, items, [], _mode(request, view), rows, new, turn, start)
+    array = _Array(
+        items=items, sent_at=[], mode="", cut=start, start=start, drafts=tuple(rows), turn=turn
+    )
+    return _finish(request, view, build, array, new)
+
+
+def _builder(request: Request, view: View) -> Builder:
+    return Builder(view.provider, request.identity, request.shape, view.read)
 
 
 # Matching
@@ -254,13 +237,16 @@ def _match(
             items.append(Item(message=message, row=ids[-1], face=log.rows[ids[-1]].face))
             continue
         alias = _units(prompt[-1]) if n == newest and prompt else ()
-        draft = _draft(len(drafts) + 1, message, Face.BOTH, 0, alias)
+        draft = draft_row(len(drafts) + 1, message, Face.BOTH, alias=alias)
         drafts[draft.id] = draft
         items.append(Item(message=message, row=draft.id))
     return items, drafts
 
 
-def _draft(n: int, message: Message, face: Face, round: int, alias: tuple[Digest, ...] = ()) -> Row:
+def draft_row(
+    n: int, message: Message, face: Face, round: int = 0, alias: tuple[Digest, ...] = ()
+) -> Row:
+    """Return the Nth draft: MESSAGE as a row whose id and predecessor are still to come."""
     units = _units(message)
     return Row(
         id=-n,
@@ -289,7 +275,7 @@ def _recognize(
             items.append(rest[hit])
             at = hit + 1
             continue
-        draft = _draft(len(drafts) + 1, message, Face.ACTUAL, round)
+        draft = draft_row(len(drafts) + 1, message, Face.ACTUAL, round)
         drafts[draft.id] = draft
         items.append(Item(message=message, row=draft.id, face=Face.ACTUAL))
     return items, drafts
@@ -300,7 +286,8 @@ def _recognize(
 
 def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int, list[RowId]]:
     """Return where earlier deliveries stand: index of the element before which, deliveries in log
-    order (rules B1, B3).  Those that stand in front of CUT are placed already."""
+    order (rules B1, B3).  Those that stand in front of CUT are placed already.
+    """
     where = {item.row: n for n, item in enumerate(items[cut:], cut)}
     if cut:
         where[items[cut - 1].row] = cut - 1
@@ -331,89 +318,6 @@ def _place(
     return where[before]
 
 
-# Building the array
-
-
-class _Build:
-    """The array under construction.  The one place that knows how a delivery takes shape."""
-
-    def __init__(self, request: Request, view: View) -> None:
-        self.request = request
-        self.view = view
-        self.items: list[Item] = []
-        self.ends: list[int] = []
-        self.placed: list[tuple[int, RowId]] = []
-        self.reasons: list[Reason] = []
-
-    def take(self, sent: Sent, length: int) -> None:
-        """Take over the first LENGTH elements of SENT."""
-        self.items = sent.items[:length]
-        self.ends = sent.ends[:length]
-        self.placed = sent.placed[: bisect_left(sent.placed, (length, _LOWEST))]
-
-    def resume(self, base: State, cut: int) -> None:
-        """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
-        self.take(base.sent, base.sent_at[cut])
-        if self.items and self.items[-1].deliveries and self.items[-1].row != START:
-            self._unhost(base.items[cut - 1])
-
-    def _unhost(self, plain: Item) -> None:
-        # The last element hosts deliveries that are placed again: begin with it as gptel built it.
-        while self.placed and self.placed[-1][0] == len(self.items) - 1:
-            self.placed.pop()
-        self.items.pop()
-        self.ends.pop()
-        self.append(plain)
-
-    def append(self, item: Item) -> None:
-        self.placed += [(len(self.items), id) for id in item.deliveries]
-        self.ends.append((self.ends[-1] if self.ends else 0) + item.message.size)
-        self.items.append(item)
-
-    def attach(self, id: RowId, delivery: Delivery | None, text: str | None = None) -> bool:
-        """Put delivery ID behind what is there; return whether it stands."""
-        if text is None:
-            stored = self.view.read(delivery.text) if delivery else None
-            if stored is None:
-                self.reasons.append(Reason(code="delivery_lost", detail=str(id)))
-                return False
-            text = stored.decode()
-        provider = self.view.provider
-        host = self.items[-1] if self.items else None
-        shape = self._shape(host)
-        if shape is Shape.NONE:
-            self.reasons.append(Reason(code="no_boundary", detail=str(id)))
-            return False
-        if shape is Shape.MESSAGE or host is None:
-            self.append(Item(message=provider.parse(provider.wrap(text)), deliveries=(id,)))
-            return True
-        raw = host.message.raw or self.view.read(host.message.exact)
-        if raw is None:
-            self.reasons.append(Reason(code="host_lost", detail=str(host.row)))
-            return False
-        put = provider.merge if shape is Shape.MERGE else provider.result
-        message = provider.parse(put(raw, text))
-        self.items.pop()
-        self.ends.pop()
-        while self.placed and self.placed[-1][0] == len(self.items):
-            self.placed.pop()
-        self.append(
-            msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
-        )
-        return True
-
-    def _shape(self, host: Item | None) -> Shape:
-        if host is None:
-            return Shape.MESSAGE
-        legal = self.view.provider.shape(host.message, self.request.identity)
-        if legal is Shape.MESSAGE:
-            if self.request.shape == "merge" and host.message.role is Role.USER:
-                return Shape.MERGE
-            if self.request.shape == "result" and host.message.results:
-                return Shape.RESULT
-        return legal
-
-
 # The new delivery
 
 
@@ -427,7 +331,7 @@ class _New(Struct, frozen=True):
 NEW: RowId = -1_000_000_000  # the draft id of the new delivery; other drafts count down from -1
 
 
-def _deliver(build: _Build, request: Request, view: View, turn: int) -> _New:
+def _deliver(build: Builder, request: Request, view: View, turn: int) -> _New:
     """Add what is due behind the last element: after the prompt or the complete results (D4)."""
     if view.step >= NO_EDITS:
         build.reasons.append(Reason(code="refused", detail=str(view.step)))
@@ -481,7 +385,7 @@ def _order(
     """Return the drafts among ITEMS in order, each naming the row that it is inserted after."""
     rows: list[Row] = []
     for item in items:
-        for id in ((item.row,) if item.row != START else ()) + item.deliveries:
+        for id in item.ids:
             row = new if id == NEW else drafts.get(id)
             if row is not None:
                 rows.append(msgspec.structs.replace(row, pred=last))
@@ -489,23 +393,33 @@ def _order(
     return rows
 
 
-def _finish(
-    build: _Build, request: Request, view: View, items: list[Item], sent_at: list[int], mode: str,
-    rows: list[Row], new: _New, turn: int, start: int,
-) -> Plan:  # fmt: skip
+class _Array(Struct, frozen=True):
+    items: list[Item]
+    sent_at: list[int]
+    mode: str
+    cut: int
+    start: int
+    drafts: tuple[Row, ...]
+    turn: int
+
+
+def _finish(request: Request, view: View, build: Builder, array: _Array, new: _New) -> Plan:
     sent = Sent(items=build.items, ends=build.ends, placed=build.placed)
-    common = _common(sent.items, view.last.items) if view.last else 0
+    common = common_length(sent.items, view.last.items) if view.last else 0
+    reuse = common if view.reusable else 0
     return Plan(
+        items=array.items,
         sent=sent,
-        items=items,
-        sent_at=sent_at,
-        mode=mode,
-        steps=_steps(sent, items, sent_at, common if view.reusable else 0, view.read),
-        drafts=tuple(rows),
+        sent_at=array.sent_at,
+        mode=array.mode,
+        cut=array.cut,
+        start=array.start,
+        steps=plan_steps(sent, array.items, array.sent_at, reuse, view.read),
+        drafts=array.drafts,
         objects=new.objects,
-        befores=_befores(sent, view.log, start),
+        befores=_befores(sent, view.log, array.start),
         conditions=_conditions(request, view, new),
-        turn=turn,
+        turn=array.turn,
         due=new.due,
         reminders=new.reminders,
         common=common,
@@ -519,56 +433,10 @@ def _conditions(request: Request, view: View, new: _New) -> dict[str, str]:
     return update_conditions(view.conversation.conditions, seen)
 
 
-def _common(ours: list[Item], theirs: list[Item]) -> int:
-    """Return how many elements are equal from the start.  Shared elements compare by identity."""
-    end = min(len(ours), len(theirs))
-    at, stride = 0, 256
-    while at < end and ours[at : at + stride] == theirs[at : at + stride]:
-        at += stride
-    at = min(at, end)
-    while at < end and ours[at].message.exact == theirs[at].message.exact:
-        at += 1
-    return at
-
-
-def _steps(
-    sent: Sent, items: list[Item], sent_at: list[int], reuse: int,
-    read: Callable[[Digest], bytes | None],
-) -> tuple[Step, ...]:  # fmt: skip
-    """Return the edits that turn ITEMS into SENT; () when nothing changes.
-
-    Work is proportional to the number of deliveries behind what is reused, not to the messages.
-    """
-    if not sent.placed or (len(sent.items) == len(items) and sent.items == items):
-        return ()
-    steps: list[Step] = []
-    at = taken = 0  # in sent.items, in items
-    if reuse and sent.placed[0][0] < reuse and sent_at:
-        at, taken = reuse, bisect_right(sent_at, reuse) - 1
-        steps += [Step(kind="reuse", count=at), Step(kind="drop", count=taken)]
-    changed = sorted({place for place, _ in sent.placed if place >= at})
-    for place in changed:
-        item = sent.items[place]
-        run = place - at
-        if not sent_at and taken + run < len(items) and items[taken + run] is item:
-            continue  # inside the loop an earlier delivery is an element of the payload
-        if run:
-            steps.append(Step(kind="keep", count=run))
-        at, taken = place + 1, taken + run
-        if item.row != START:
-            steps.append(Step(kind="drop", count=1))
-            taken += 1
-        text = item.message.raw or read(item.message.exact) or b""
-        steps.append(Step(kind="insert", texts=(text,)))
-    if taken < len(items):
-        steps.append(Step(kind="keep", count=len(items) - taken))
-    return tuple(step for step in steps if step.count or step.texts)
-
-
 def _befores(sent: Sent, log: Log, start: int) -> dict[RowId, RowId]:
     """Return the row that now follows each delivery which so far stood last."""
     befores: dict[RowId, RowId] = {}
-    first = bisect_left(sent.placed, (max(0, start - 1), _LOWEST))
+    first = bisect_left(sent.placed, (max(0, start - 1), LOWEST))
     for place, id in sent.placed[first:]:
         row = log.rows.get(id)
         if row is None or row.delivery is None or row.delivery.before != START:

@@ -163,8 +163,8 @@ class Prepared(Result, frozen=True):
     """The plan.  `edits` empty, and no `edits_file`, means: dispatch unchanged.
 
     `ordinary` and `sent` name the states to use as `base` later.  `edits_file` replaces `edits`
-    when they are large: a JSON array of edits.  `reused` and `total` are bytes of the array: what equals the last request
-    of this conversation from its start, and all of it.
+    when they are large: a JSON array of edits.  `reused` and `total` are bytes of the array: what
+    equals the last request of this conversation from its start, and all of it.
     """
 
     plan: str
@@ -209,7 +209,8 @@ class RefusedStep(Result, frozen=True):
 
 class TurnComplete(Params, frozen=True):
     """The end of a turn: `span` is the last piece; `whole` the whole response region if it does
-    not parse into the same messages as its pieces joined (adapter.md Q3)."""
+    not parse into the same messages as its pieces joined (adapter.md Q3).
+    """
 
     conversation: str
     request: str

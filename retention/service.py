@@ -1,0 +1,753 @@
+"""One function per RPC method: the only place that opens a store transaction.
+
+A method decodes its parameters, reads what planning needs, calls the core, applies the writes of
+the plan in one transaction, and answers.  What stands in memory (states of arrays, prepared plans,
+loaded logs) is a cache that a restart may lose: a lost state answers `resync`, a lost plan
+`unknown_plan`, and a log that another process has written to is loaded again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+import retention
+from retention import handover, planning, settling
+from retention.arrays import Item, Sent, State, Step, common_length, make_sent
+from retention.digest import Digest, digest, digest_fields
+from retention.errors import (
+    DamagedObject,
+    InvalidParams,
+    InvalidPayload,
+    NotInitialized,
+    StoreError,
+    UnknownConversation,
+    UnknownObject,
+    UnknownPlan,
+    UnknownState,
+    UnsupportedProtocol,
+)
+from retention.inspecting import shown_object, shown_request, shown_row
+from retention.ledger import Log
+from retention.model import (
+    START,
+    Conversation,
+    Identity,
+    Message,
+    Part,
+    PartKind,
+    Refusal,
+    Reminder,
+    RequestRecord,
+    Row,
+    RowId,
+    Section,
+)
+from retention.planning import Plan, Request, View
+from retention.protocol import (
+    MAX_ID,
+    MAX_INLINE,
+    METHODS,
+    PROTOCOL,
+    Committed,
+    ConversationId,
+    ConversationList,
+    ConversationOpen,
+    ConversationOpened,
+    ConversationSummary,
+    DeliveredSection,
+    Done,
+    Edit,
+    Empty,
+    File,
+    Initialize,
+    Initialized,
+    InspectLog,
+    InspectObject,
+    InspectStatus,
+    PlanId,
+    Prepare,
+    Prepared,
+    Refused,
+    RefusedStep,
+    Text,
+    TurnComplete,
+)
+from retention.providers import Provider, choose
+from retention.settling import Settled
+from retention.store import Store, Writer
+
+MAX_STATES = 64  # arrays that deltas may refer to; a turn with tools uses one per dispatch
+MAX_PLANS = 256  # prepared and not yet committed, or committed and possibly still refused
+MAX_LOGS = 32  # conversations whose log is kept in memory
+RECOVER = 8  # requests looked at when an array of an unknown state must be recognised
+MAX_TRIES = 8  # of a commit whose conversation another process keeps writing to
+
+_T = TypeVar("_T")
+
+
+class Loaded(msgspec.Struct):
+    """A conversation in memory.  `last` is the array it sent last, under the name `last_name`."""
+
+    record: Conversation
+    log: Log
+    last: Sent | None = None
+    last_name: str = ""
+    last_seq: int = 0
+
+
+class Pending(msgspec.Struct):
+    """A prepared plan, and what its commit needs beside it.  `next_row` is the conversation's at
+    that time, `seq` the number of the request once it is committed.
+    """
+
+    name: str
+    plan: Plan
+    conversation: str
+    request: str
+    origin: str
+    identity: Digest
+    head: Digest | None
+    next_row: RowId
+    ordinary: str
+    sent: str
+    head_text: bytes | None = None
+    edited: bool = False
+    seq: int = 0
+
+
+class Turn(msgspec.Struct):
+    """What is known of a request under way: the array it sent last, the rounds that it logged."""
+
+    conversation: str
+    sent: Sent | None = None
+    rounds: list[int] = msgspec.field(default_factory=list)
+    completed: bool = False
+
+
+class Service:
+    """The RPC methods over one store.  Not thread-safe: the server calls it from one thread."""
+
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float], random_id: Callable[[], str]
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.random_id = random_id
+        self.handover = ""
+        self.initialized = False
+        self._conversations: OrderedDict[str, Loaded] = OrderedDict()
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self._plans: OrderedDict[str, Pending] = OrderedDict()
+        self._turns: OrderedDict[str, Turn] = OrderedDict()
+        self._session = random_id()[:8]  # names of an earlier process are never mistaken for ours
+        self._counter = 0
+        self._methods: dict[str, Callable[[Any], Any]] = {
+            "initialize": self.initialize,
+            "shutdown": lambda _: Done(),
+            "conversation/open": self.conversation_open,
+            "conversation/list": self.conversation_list,
+            "conversation/forget": self.conversation_forget,
+            "request/prepare": self.request_prepare,
+            "request/commit": self.request_commit,
+            "request/abandon": self.request_abandon,
+            "request/refused": self.request_refused,
+            "turn/complete": self.turn_complete,
+            "inspect/log": self.inspect_log,
+            "inspect/object": self.inspect_object,
+            "inspect/requests": self.inspect_requests,
+            "inspect/check": self.inspect_check,
+        }
+
+    def call(self, method: str, params: bytes) -> Any:
+        """Answer METHOD with the raw JSON PARAMS; raise a RetentionError."""
+        if method != "initialize" and not self.initialized:
+            raise NotInitialized(f"{method} before initialize")
+        try:
+            decoded = msgspec.json.decode(params or b"{}", type=METHODS[method][0])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidParams(f"{method}: {error}") from None
+        return self._methods[method](decoded)
+
+    # Session
+
+    def initialize(self, params: Initialize) -> Initialized:
+        """Agree on the protocol version and on where large answers are handed over."""
+        if params.protocol != PROTOCOL:
+            raise UnsupportedProtocol(
+                f"the client speaks protocol {params.protocol}, this backend {PROTOCOL}"
+            )
+        self.handover = params.handover
+        self.initialized = True
+        return Initialized(
+            protocol=PROTOCOL,
+            version=retention.__version__,
+            capabilities=tuple(METHODS),
+            store=str(self.store.path),
+        )
+
+    # Conversations
+
+    def conversation_open(self, params: ConversationOpen) -> ConversationOpened:
+        """Find a conversation by id, else by file, else make one; fork one that two files name."""
+        _check_id(params.id)
+        found = self._find(params)
+        if found is not None and self._belongs_elsewhere(found, params.file):
+            return self._opened(self._fork(found, params), forked=found.id)
+        if found is None:
+            now = self.clock()
+            record = Conversation(
+                id=params.id or self.random_id(), created=now, used=now, title=params.title,
+                files=(params.file,) if params.file else (),
+            )  # fmt: skip
+            self._put(record)
+            return self._opened(record, created=True)
+        if params.file and params.file not in found.files:
+            found = self._update(found.id, files=(*found.files, params.file))
+        return self._opened(found)
+
+    def _find(self, params: ConversationOpen) -> Conversation | None:
+        with self.store.read() as reader:
+            if params.id:
+                record = reader.conversation(params.id)
+                return record if record and not record.forgotten else None
+            if not params.file:
+                return None
+            named = [
+                record
+                for record in reader.conversations()
+                if params.file in record.files and not record.forgotten
+            ]
+        return max(named, key=lambda record: record.used, default=None)
+
+    def _belongs_elsewhere(self, record: Conversation, file: str) -> bool:
+        # One id in two existing files: the newer buffer is a copy (adapter.md H4).
+        others = [other for other in record.files if other != file]
+        return bool(file) and file not in record.files and any(Path(f).exists() for f in others)
+
+    def _fork(self, origin: Conversation, params: ConversationOpen) -> Conversation:
+        now = self.clock()
+        record = msgspec.structs.replace(
+            origin, id=self.random_id(), version=0, base=origin.id, base_rows=origin.next_row,
+            files=(params.file,), created=now, used=now, title=params.title or origin.title,
+            next_seq=1,
+        )  # fmt: skip
+        self._put(record)
+        return record
+
+    def _opened(
+        self, record: Conversation, *, created: bool = False, forked: str = ""
+    ) -> ConversationOpened:
+        with self.store.read() as reader:
+            rows = reader.row_count(record.id)
+        return ConversationOpened(
+            id=record.id, created=created, forked=forked, rows=rows, turns=record.turns
+        )
+
+    def conversation_list(self, _: Empty) -> ConversationList:
+        """All conversations, the last used first."""
+        with self.store.read() as reader:
+            summaries = [
+                ConversationSummary(
+                    id=record.id, title=record.title, files=record.files, turns=record.turns,
+                    requests=record.next_seq - 1, rows=reader.row_count(record.id),
+                    created=record.created, used=record.used,
+                )
+                for record in reader.conversations()
+                if not record.forgotten
+            ]  # fmt: skip
+        summaries.sort(key=lambda summary: -summary.used)
+        return ConversationList(conversations=tuple(summaries))
+
+    def conversation_forget(self, params: ConversationId) -> Done:
+        """Remove a conversation's records and its unshared objects (rule Z2)."""
+        self._load(params.id)
+        self.store.forget(params.id)
+        self._conversations.pop(params.id, None)
+        for cache in (self._states, self._plans, self._turns):
+            for key in [k for k, v in cache.items() if v.conversation == params.id]:
+                del cache[key]
+        return Done()
+
+    # Requests
+
+    def request_prepare(self, params: Prepare) -> Prepared:
+        """Plan the edits of a request that is about to go out.  Writes nothing (rule D5)."""
+        for name in (params.conversation, params.request, params.base):
+            _check_id(name)
+        if params.origin not in {"buffer", "loop"} or params.keep < 0:
+            raise InvalidParams(f"origin {params.origin!r} or keep {params.keep} is out of range")
+        provider = choose(params.identity, params.array)
+        loaded = self._load(params.conversation)
+        base = self._base(params)
+        request = self._request(params, provider)
+        identity = identity_digest(params.identity)
+        if base is None and params.origin == "loop":
+            base = self._recover(loaded, request)
+            if base is not None:
+                keep = len(base.items)
+                request = msgspec.structs.replace(request, keep=keep, tail=request.tail[keep:])
+        view = View(
+            conversation=loaded.record,
+            log=loaded.log,
+            provider=provider,
+            read=self._read,
+            base=base,
+            last=loaded.last,
+            reusable=bool(loaded.last_name) and loaded.last_name in params.have,
+            step=_step(loaded.record, identity),
+        )
+        head_text = None if params.head is None else handover.read_text(params.head)
+        head = digest("head", head_text) if head_text is not None else base.head if base else None
+        loop = params.origin == "loop"
+        plan = (
+            planning.plan_loop(request, view, loaded.record.next_round)
+            if loop
+            else planning.plan_buffer(request, view)
+        )
+        pending = Pending(
+            plan=plan, conversation=params.conversation, request=params.request,
+            origin=params.origin, identity=identity, head=head, head_text=head_text,
+            name=self._name("p"), next_row=loaded.record.next_row,
+            ordinary="" if loop else self._name("o"), sent=self._name("s"),
+            edited=bool(plan.steps),
+        )  # fmt: skip
+        self._remember(pending)
+        _bound(self._plans, pending.name, pending, MAX_PLANS)
+        return self._prepared(pending, loaded)
+
+    def _request(self, params: Prepare, provider: Provider) -> Request:
+        return Request(
+            tail=self._messages(params.tail, provider),
+            identity=params.identity,
+            keep=params.keep if params.base else 0,
+            span=tuple(self._messages(params.span, provider)) if params.span else (),
+            prompt=tuple(self._messages(params.prompt, provider)) if params.prompt else (),
+            sections=self._listed(params.sections, Section),
+            reminders=self._listed(params.reminders, Reminder),
+            frozen=params.frozen,
+            shape=params.shape,
+        )
+
+    def _listed(self, value: tuple[_T, ...] | File, kind: type[_T]) -> tuple[_T, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return msgspec.json.decode(handover.read_text(value), type=tuple[kind, ...])  # type: ignore[valid-type]
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidParams(f"{kind.__name__}: {error}") from None
+
+    def _messages(self, text: Text, provider: Provider) -> list[Message]:
+        try:
+            elements = msgspec.json.decode(handover.read_text(text), type=list[msgspec.Raw])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidPayload(f"not a JSON array of messages: {error}") from None
+        return [provider.parse(bytes(element)) for element in elements]
+
+    def _base(self, params: Prepare) -> State | None:
+        if not params.base:
+            return None
+        state = self._states.get(params.base)
+        if state is None or state.conversation != params.conversation:
+            raise UnknownState(f"state {params.base} is not known: send the whole array")
+        if params.keep > len(state.items):
+            raise InvalidParams(f"keep {params.keep} of {len(state.items)} elements")
+        self._states.move_to_end(params.base)
+        return state
+
+    def _recover(self, loaded: Loaded, request: Request) -> State | None:
+        """Recognise an array sent before a restart: the longest exact prefix of recent requests."""
+        best: list[Item] = []
+        exact = [message.exact for message in request.tail]
+        first = max(1, loaded.record.next_seq - RECOVER)
+        for seq in range(loaded.record.next_seq - 1, first - 1, -1):
+            items = self._rebuild(loaded, seq)
+            length = 0
+            while length < min(len(items), len(exact)):
+                if items[length].message.exact != exact[length]:
+                    break
+                length += 1
+            if length > len(best):
+                best = items[:length]
+        if not best:
+            return None
+        items = [
+            msgspec.structs.replace(item, message=msgspec.structs.replace(message, raw=b""))
+            for item, message in zip(best, request.tail, strict=False)
+        ]
+        return State(
+            conversation=loaded.record.id, items=items, sent=make_sent(items),
+            settled=len(items),
+        )  # fmt: skip
+
+    def _rebuild(self, loaded: Loaded, seq: int) -> list[Item]:
+        """Return the array of request SEQ from the log and the records (rule C1)."""
+        chain: list[RequestRecord] = []
+        with self.store.read() as reader:
+            while seq:
+                record = reader.request(loaded.record.id, seq)
+                if record is None:
+                    break
+                chain.append(record)
+                seq = record.parent if record.keep else 0
+        ids: list[RowId] = []
+        changed: dict[RowId, Digest] = {}
+        for record in reversed(chain):
+            ids = ids[: record.keep] + list(record.rows)
+            changed.update(record.changed)
+        items: list[Item] = []
+        for row in (loaded.log.rows[id] for id in ids):
+            message = _stored_message(row, changed.get(row.id, row.exact))
+            if row.delivery is None:
+                items.append(Item(message=message, row=row.id, face=row.face))
+            elif row.delivery.host:
+                host = items.pop()
+                deliveries = (*host.deliveries, row.id)
+                items.append(msgspec.structs.replace(host, message=message, deliveries=deliveries))
+            else:
+                items.append(Item(message=message, deliveries=(row.id,)))
+        return items
+
+    def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
+        plan, name = pending.plan, pending.name
+        edits = tuple(_edit(step) for step in plan.steps)
+        result = Prepared(
+            plan=name,
+            ordinary=pending.ordinary,
+            sent=pending.sent,
+            edits=edits,
+            reuse=loaded.last_name if any(edit.reuse for edit in edits) else "",
+            sections=tuple(
+                DeliveredSection(name=due.state.name, reason=due.reason) for due in plan.due
+            ),
+            reminders=plan.reminders,
+            restored=len(plan.sent.placed) - (1 if plan.due or plan.reminders else 0),
+            reused=plan.sent.ends[plan.common - 1] if plan.common else 0,
+            total=plan.sent.ends[-1] if plan.sent.ends else 0,
+            reasons=plan.reasons,
+        )
+        if sum(len(edit.insert) for edit in edits) > MAX_INLINE and self.handover:
+            file = handover.write_file(self.handover, msgspec.json.encode(edits), name)
+            result = msgspec.structs.replace(result, edits=(), edits_file=file)
+        return result
+
+    def _remember(self, pending: Pending) -> None:
+        """Keep the arrays of a plan as states that later deltas may refer to."""
+        plan = pending.plan
+        sent = State(
+            conversation=pending.conversation, items=plan.sent.items, sent=plan.sent,
+            settled=len(plan.sent.items) if pending.seq else plan.start, head=pending.head,
+        )  # fmt: skip
+        _bound(self._states, pending.sent, sent, MAX_STATES)
+        if pending.ordinary:
+            ordinary = msgspec.structs.replace(
+                sent, items=plan.items, sent_at=plan.sent_at, mode=plan.mode,
+                settled=len(plan.items) if pending.seq else plan.cut,
+            )  # fmt: skip
+            _bound(self._states, pending.ordinary, ordinary, MAX_STATES)
+
+    def request_commit(self, params: PlanId) -> Committed:
+        """Log a dispatched plan in one transaction (rule D6).  A second time it changes nothing."""
+        pending = self._pending(params.plan)
+        if pending.seq:
+            return Committed(seq=pending.seq)
+        for _ in range(MAX_TRIES):
+            loaded = self._load(pending.conversation)
+            settled = settling.settle(
+                pending.plan, loaded.log, loaded.record.next_row, loaded.record.next_round,
+                pending.next_row,
+            )  # fmt: skip
+            record = self._advanced(loaded.record, pending, settled)
+            request = self._request_record(loaded, pending, settled)
+            if self._write_commit(pending, record, request, settled):
+                self._committed(loaded, pending, record, settled)
+                return Committed(seq=request.seq)
+            self._conversations.pop(pending.conversation, None)
+        raise StoreError(f"conversation {pending.conversation} kept moving during a commit")
+
+    def _advanced(self, record: Conversation, pending: Pending, settled: Settled) -> Conversation:
+        refusal = record.refusal
+        if refusal is not None and refusal.identity != pending.identity:
+            refusal = None  # kept until the provider identity changes (adapter.md Z6)
+        return msgspec.structs.replace(
+            record,
+            version=record.version + 1,
+            next_row=record.next_row + len(settled.rows),
+            next_seq=record.next_seq + 1,
+            next_round=record.next_round + (1 if pending.origin == "loop" else 0),
+            turns=record.turns + (1 if pending.origin == "buffer" else 0),
+            used=self.clock(),
+            conditions=pending.plan.conditions,
+            refusal=refusal,
+        )
+
+    def _request_record(self, loaded: Loaded, pending: Pending, settled: Settled) -> RequestRecord:
+        plan, log = pending.plan, loaded.log
+        common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
+        changed = {
+            item.last: item.message.exact
+            for item in plan.sent.items[max(common, plan.start) :]
+            if item.last in log.rows and log.rows[item.last].exact != item.message.exact
+        }
+        hosted = sum(
+            1 for at, _ in plan.sent.placed if at < common and plan.sent.items[at].row != START
+        )
+        new = planning.NEW
+        return RequestRecord(
+            seq=loaded.record.next_seq,
+            plan=pending.name,
+            parent=loaded.last_seq if common else 0,
+            keep=common + hosted,
+            rows=tuple(settled.real(id) for item in plan.sent.items[common:] for id in item.ids),
+            turn=plan.turn,
+            origin=pending.origin,
+            identity=pending.identity,
+            head=pending.head,
+            at=self.clock(),
+            delivered=(settled.real(new),) if plan.due or plan.reminders else (),
+            changed=changed,
+            reasons=plan.reasons,
+            bytes=plan.sent.ends[-1] if plan.sent.ends else 0,
+        )
+
+    def _write_commit(
+        self, pending: Pending, record: Conversation, request: RequestRecord, settled: Settled
+    ) -> bool:
+        """Write everything of one commit; return False if the conversation moved meanwhile."""
+
+        def apply(writer: Writer) -> bool:
+            current = writer.conversation(record.id)
+            if current is None or current.version != record.version - 1:
+                return False
+            for text in settling.new_texts(pending.plan):
+                writer.put_object("message", text)
+            for domain, data in pending.plan.objects:
+                writer.put_object(domain, data)
+            if pending.head_text is not None:
+                writer.put_object("head", pending.head_text)
+            for row in (*settled.rows, *settled.replaced):
+                writer.put_row(record.id, row)
+            writer.put_request(record.id, request)
+            writer.put_conversation(record)
+            return True
+
+        return self.store.write(apply)
+
+    def _committed(
+        self, loaded: Loaded, pending: Pending, record: Conversation, settled: Settled
+    ) -> None:
+        self._grow(loaded, record, settled.rows, settled.replaced)
+        settling.apply_ids(pending.plan, settled)
+        pending.seq = record.next_seq - 1
+        self._remember(pending)
+        loaded.last, loaded.last_name = pending.plan.sent, pending.sent
+        loaded.last_seq = pending.seq
+        turn = self._turns.get(pending.request) or Turn(conversation=pending.conversation)
+        turn.sent = pending.plan.sent
+        if pending.origin == "loop":
+            turn.rounds.append(record.next_round - 1)
+        _bound(self._turns, pending.request, turn, MAX_PLANS)
+
+    def request_abandon(self, params: PlanId) -> Done:
+        """Drop a plan that was not dispatched: everything in it stays due (rule D5)."""
+        if not self._pending(params.plan).seq:
+            del self._plans[params.plan]
+        return Done()
+
+    def request_refused(self, params: Refused) -> RefusedStep:
+        """Hold back edits after the provider refused an edited request (adapter.md Z6)."""
+        if not 400 <= params.status < 500:
+            raise InvalidParams(f"status {params.status} is not a refusal")
+        pending = self._pending(params.plan)
+        handover.read_text(params.body)  # not kept: it may quote the conversation
+        record = self._load(pending.conversation).record
+        step = record.refusal.step if record.refusal else 0
+        if not pending.edited or step >= planning.NO_EDITS:
+            return RefusedStep(step=step)
+        refusal = Refusal(identity=pending.identity, step=planning.NO_EDITS, status=params.status)
+        self._update(pending.conversation, refusal=refusal)
+        return RefusedStep(step=refusal.step)
+
+    def turn_complete(self, params: TurnComplete) -> Done:
+        """Log the ordinary messages of a turn's end, so that its boundaries are found (Q3)."""
+        provider = choose(params.identity, params.array)
+        turn = self._turns.get(params.request)
+        if turn is None or turn.conversation != params.conversation:
+            turn = Turn(conversation=params.conversation)
+        if turn.completed:
+            return Done()
+        span = self._messages(params.span, provider)
+        whole = self._messages(params.whole, provider) if params.whole else []
+        loaded = self._load(params.conversation)
+        plan = settling.plan_turn_end(
+            loaded.log, turn.sent or loaded.last,
+            settling.Ending(span=span, whole=whole, rounds=turn.rounds),
+            loaded.record.next_row, loaded.record.next_round,
+        )  # fmt: skip
+        turn.completed = True
+        if not plan.rows and not plan.replaced:
+            return Done()
+        record = msgspec.structs.replace(
+            loaded.record,
+            version=loaded.record.version + 1,
+            next_row=loaded.record.next_row + len(plan.rows),
+            next_round=loaded.record.next_round + 1,
+            used=self.clock(),
+        )
+
+        def apply(writer: Writer) -> bool:
+            current = writer.conversation(record.id)
+            if current is None or current.version != record.version - 1:
+                return False
+            for message in (*span, *whole):
+                writer.put_object("message", message.raw)
+            for row in (*plan.rows, *plan.replaced):
+                writer.put_row(record.id, row)
+            writer.put_conversation(record)
+            return True
+
+        if not self.store.write(apply):
+            self._conversations.pop(params.conversation, None)
+            turn.completed = False
+            return self.turn_complete(params)
+        self._grow(loaded, record, plan.rows, plan.replaced)
+        return Done()
+
+    # Inspection: what the CLI and the Emacs views show
+
+    def inspect_log(self, params: InspectLog) -> dict[str, Any]:
+        """The newest rows of a log in log order, with their texts if `bodies` says so."""
+        log = self._load(params.id).log
+        read = self._read if params.bodies else None
+        rows = [shown_row(log.rows[id], read) for id in log.order[-max(1, params.limit) :]]
+        return {"id": params.id, "total": len(log.order), "rows": rows}
+
+    def inspect_object(self, params: InspectObject) -> dict[str, Any]:
+        """One object by its digest, or by the first digits that only it has."""
+        with self.store.read() as reader:
+            return shown_object(reader, params.digest.lower())
+
+    def inspect_requests(self, params: InspectStatus) -> dict[str, Any]:
+        """The newest requests of a conversation, the newest first."""
+        loaded = self._load(params.id)
+        with self.store.read() as reader:
+            records = reader.requests(params.id, max(1, min(params.limit, 1000)))
+        refusal = loaded.record.refusal
+        return {
+            "id": params.id,
+            "turns": loaded.record.turns,
+            "refusal": {"step": refusal.step, "status": refusal.status} if refusal else None,
+            "requests": [shown_request(record, loaded.log) for record in records],
+        }
+
+    def inspect_check(self, _: Empty) -> dict[str, Any]:
+        """Every problem that a full check of the store finds."""
+        return {"problems": [msgspec.to_builtins(problem) for problem in self.store.check()]}
+
+    # Memory and store
+
+    def _load(self, id: str) -> Loaded:
+        """Return conversation ID; read its log again if another process has written to it."""
+        with self.store.read() as reader:
+            record = reader.conversation(id)
+            if record is None or record.forgotten:
+                raise UnknownConversation(f"no conversation {id!r}")
+            loaded = self._conversations.get(id)
+            if loaded is not None and loaded.record.version == record.version:
+                self._conversations.move_to_end(id)
+                return loaded
+            loaded = Loaded(record=record, log=Log(reader.rows(id)))
+        if record.next_seq > 1:
+            loaded.last_seq = record.next_seq - 1
+            loaded.last = make_sent(self._rebuild(loaded, loaded.last_seq))
+        _bound(self._conversations, id, loaded, MAX_LOGS)
+        return loaded
+
+    def _grow(
+        self, loaded: Loaded, record: Conversation, rows: Iterable[Row], replaced: Iterable[Row]
+    ) -> None:
+        for row in rows:
+            loaded.log.insert(row)
+        for row in replaced:
+            loaded.log.replace(row)
+        loaded.record = record
+
+    def _put(self, record: Conversation) -> None:
+        self.store.write(lambda writer: writer.put_conversation(record))
+
+    def _update(self, id: str, **changes: object) -> Conversation:
+        def apply(writer: Writer) -> Conversation:
+            current = writer.conversation(id)
+            if current is None:
+                raise UnknownConversation(f"no conversation {id!r}")
+            record = msgspec.structs.replace(current, version=current.version + 1, **changes)
+            writer.put_conversation(record)
+            return record
+
+        loaded = self._conversations.get(id)
+        record = self.store.write(apply)
+        if loaded is not None and loaded.record.version == record.version - 1:
+            loaded.record = record
+        return record
+
+    def _read(self, name: Digest) -> bytes | None:
+        """Return an object, or None if it is missing or damaged: it counts as absent (rule Z3)."""
+        try:
+            with self.store.read() as reader:
+                return reader.object(name)
+        except (UnknownObject, DamagedObject):
+            return None
+
+    def _pending(self, plan: str) -> Pending:
+        try:
+            return self._plans[plan]
+        except KeyError:
+            raise UnknownPlan(f"no plan {plan!r}") from None
+
+    def _name(self, kind: str) -> str:
+        self._counter += 1
+        return f"{kind}{self._counter}-{self._session}"
+
+
+# Small translations
+
+
+def identity_digest(identity: Identity) -> Digest:
+    """Return the digest of a provider identity (rule I5)."""
+    fields = [getattr(identity, name) for name in identity.__struct_fields__]
+    return digest_fields("identity", fields)
+
+
+def _step(record: Conversation, identity: Digest) -> int:
+    refusal = record.refusal
+    return refusal.step if refusal is not None and refusal.identity == identity else 0
+
+
+def _stored_message(row: Row, exact: Digest) -> Message:
+    parts = tuple(Part(kind=PartKind.TEXT, digest=unit) for unit in row.parts)
+    return Message(role=row.role, exact=exact, size=row.size, parts=parts)
+
+
+def _edit(step: Step) -> Edit:
+    if step.kind == "insert":
+        return Edit(insert="[" + ",".join(text.decode() for text in step.texts) + "]")
+    counts = {step.kind: step.count}
+    return Edit(
+        keep=counts.get("keep", 0), drop=counts.get("drop", 0), reuse=counts.get("reuse", 0)
+    )
+
+
+def _check_id(id: str) -> None:
+    if len(id) > MAX_ID or not id.isascii() or not (id == "" or id.replace("-", "").isalnum()):
+        raise InvalidParams(f"an id has at most {MAX_ID} letters, digits and hyphens: {id[:40]!r}")
+
+
+def _bound(cache: OrderedDict[str, _T], key: str, value: _T, limit: int) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > limit:
+        cache.popitem(last=False)

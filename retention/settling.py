@@ -1,0 +1,151 @@
+"""Give a dispatched plan its rows in the log, and a finished turn its ordinary messages.  Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from retention.arrays import LOWEST, Item, Sent
+from retention.ledger import Log, match_rows
+from retention.model import START, Face, Message, Row, RowId, Struct
+from retention.planning import Plan, draft_row
+
+
+class Settled(Struct, frozen=True):
+    """The rows of a committed plan with their ids, and the deliveries whose neighbour is known."""
+
+    ids: dict[RowId, RowId]
+    rows: tuple[Row, ...]
+    replaced: tuple[Row, ...]
+
+    def real(self, id: RowId) -> RowId:
+        """Return the id of the row that ID, perhaps a draft, stands for."""
+        return self.ids.get(id, id)
+
+
+def settle(plan: Plan, log: Log, next_row: RowId, round: int, since: RowId) -> Settled:
+    """Give the drafts of PLAN the ids from NEXT_ROW and the number ROUND (adapter.md G5).
+
+    Rows from SINCE on came into LOG after the plan was made: a draft that equals one of them is
+    that row (the same prompt was logged by another commit).
+    """
+    later = [
+        row for row in log.after(-1)
+        if row.id >= since and row.delivery is None and row.face is not Face.ACTUAL
+    ] if since < next_row else []  # fmt: skip
+    both = [draft for draft in plan.drafts if draft.face is Face.BOTH]
+    matches = match_rows([draft.parts for draft in both], later) if later else [[] for _ in both]
+    ids = {draft.id: found[-1] for draft, found in zip(both, matches, strict=True) if found}
+    fresh = [draft for draft in plan.drafts if draft.id not in ids]
+    ids |= {draft.id: next_row + n for n, draft in enumerate(fresh)}
+    rows = tuple(_settled_row(draft, ids, round) for draft in fresh)
+    replaced = [
+        msgspec.structs.replace(
+            row, delivery=msgspec.structs.replace(row.delivery, before=ids.get(before, before))
+        )
+        for id, before in plan.befores.items()
+        if (row := log.rows.get(id)) is not None and row.delivery is not None
+    ]
+    return Settled(ids=ids, rows=rows, replaced=tuple(replaced))
+
+
+def _settled_row(draft: Row, ids: Mapping[RowId, RowId], round: int) -> Row:
+    delivery = draft.delivery
+    if delivery is not None:
+        delivery = msgspec.structs.replace(delivery, after=ids.get(delivery.after, delivery.after))
+    return msgspec.structs.replace(
+        draft,
+        id=ids[draft.id],
+        pred=ids.get(draft.pred, draft.pred),
+        round=round if draft.round else 0,
+        delivery=delivery,
+    )
+
+
+def apply_ids(plan: Plan, settled: Settled) -> None:
+    """Put the real ids into the arrays of PLAN, in place, and drop the texts that are stored now.
+
+    States of later deltas share these lists and their elements by identity.
+    """
+    renewed: dict[int, Item] = {}
+    for items, start in ((plan.sent.items, plan.start), (plan.items, plan.cut)):
+        for n in range(start, len(items)):
+            old = items[n]
+            if id(old) not in renewed:
+                renewed[id(old)] = msgspec.structs.replace(
+                    old,
+                    message=msgspec.structs.replace(old.message, raw=b""),
+                    row=settled.real(old.row),
+                    deliveries=tuple(settled.real(d) for d in old.deliveries),
+                )
+            items[n] = renewed[id(old)]
+    placed = plan.sent.placed
+    for n in range(bisect_left(placed, (plan.start, LOWEST)), len(placed)):
+        placed[n] = (placed[n][0], settled.real(placed[n][1]))
+
+
+def new_texts(plan: Plan) -> list[bytes]:
+    """Return the JSON texts of the elements of PLAN that may not be stored yet."""
+    return [
+        item.message.raw
+        for items, start in ((plan.sent.items, plan.start), (plan.items, plan.cut))
+        for item in items[start:]
+        if item.message.raw
+    ]
+
+
+class TurnEnd(Struct, frozen=True):
+    """The rows that the end of a turn adds, and the deliveries whose neighbours it changes."""
+
+    rows: tuple[Row, ...]
+    replaced: tuple[Row, ...]
+
+
+class Ending(Struct, frozen=True):
+    """The end of a turn: the messages of its last piece, those of the whole response region if it
+    does not parse into its pieces joined, and the rounds that the turn has logged.
+    """
+
+    span: Sequence[Message]
+    whole: Sequence[Message] = ()
+    rounds: Sequence[int] = ()
+
+
+def plan_turn_end(
+    log: Log, sent: Sent | None, ending: Ending, next_row: RowId, round: int
+) -> TurnEnd:
+    """Plan the ordinary rows of a turn's last piece, behind what was SENT.
+
+    Where hidden results let texts merge, the whole region stands for all rounds of the turn, and
+    the deliveries made inside it move behind it (adapter.md Q3).
+    """
+    last = sent.items[-1].last if sent and sent.items else log.order[-1] if log.order else START
+    rows: list[Row] = []
+    for n, message in enumerate(ending.whole or ending.span):
+        draft = draft_row(0, message, Face.ORDINARY, round)
+        rows.append(msgspec.structs.replace(draft, id=next_row + n, pred=last))
+        last = rows[-1].id
+    if not rows or sent is None:
+        return TurnEnd(rows=tuple(rows), replaced=())
+    replaced = []
+    follower = START
+    at = len(sent.items)
+    for place, id in reversed(sent.placed):
+        while at > place + 1:
+            at -= 1
+            follower = sent.items[at].row or follower
+        row = log.rows[id]
+        delivery = row.delivery
+        inside = log.rows.get(delivery.after) if delivery else None
+        if delivery is None or inside is None:
+            break
+        if ending.whole and inside.round in ending.rounds:
+            moved = msgspec.structs.replace(delivery, after=last, before=START)
+        elif delivery.before == START and follower == START:
+            moved = msgspec.structs.replace(delivery, before=rows[0].id)
+        else:
+            break
+        replaced.append(msgspec.structs.replace(row, delivery=moved))
+    return TurnEnd(rows=tuple(rows), replaced=tuple(replaced))
