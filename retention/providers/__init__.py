@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
+from retention.errors import UnsupportedProvider
+from retention.model import Identity
+from retention.providers import (
+    anthropic,
+    bedrock,
+    deepseek,
+    gemini,
+    mistral,
+    ollama,
+    openai,
+    responses,
+)
+from retention.providers.base import Provider, Shape
 
-import msgspec
+__all__ = ["PROVIDERS", "Provider", "Shape", "choose"]
 
-from retention.model import Identity, Message, Reason
+PROVIDERS: dict[str, Provider] = {
+    provider.api: provider
+    for provider in (
+        anthropic.PROVIDER,
+        openai.PROVIDER,
+        responses.PROVIDER,
+        gemini.PROVIDER,
+        ollama.PROVIDER,
+        bedrock.PROVIDER,
+        deepseek.PROVIDER,
+        mistral.PROVIDER,
+    )
+}
+
+# Names of gptel's backend structs that speak the shape of another one.
+ALIASES = {
+    "copilot": "openai",
+    "gh": "openai",
+    "perplexity": "openai",
+    "privategpt": "openai",
+    "xai": "deepseek",
+    "openai-responses": "responses",
+    "openai-oauth": "responses",
+}
+
+_CHAT = ("openai", "deepseek", "mistral")
 
 
-class Shape(StrEnum):
-    """Where a delivery may stand right after a given message (rule D4)."""
+def choose(identity: Identity, array: str) -> Provider:
+    """Return the provider for IDENTITY's API and the payload's ARRAY key.
 
-    MESSAGE = "message"  # a user message of its own: the rule
-    MERGE = "merge"  # an added block in that same user message
-    RESULT = "result"  # inside the text of the last tool result of that message
-    NONE = "none"  # nowhere legal: wait for another boundary
-
-
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """What the core needs to know of one API.
-
-    `parse` reads the exact JSON text of one element of the array (`InvalidPayload` if it is not of
-    the API's shape); `wrap` makes the JSON text of a user message that carries a text alone;
-    `shape` tells where a delivery right after a message may stand, given the identity (only for
-    exceptions that the provider's refusals force); `merge` and `result` put a text into the JSON
-    text of that message.  `check` names the published rules that a sequence of elements breaks.
+    The key decides between the two shapes of OpenAI, as gptel itself chooses between them by
+    model or host under one backend (Copilot, api.openai.com).  Raises UnsupportedProvider for an
+    API without such an array (Kagi) or unknown, and for an array that the API does not have.
     """
-
-    api: str
-    array: str
-    parse: Callable[[bytes], Message]
-    wrap: Callable[[str], bytes]
-    shape: Callable[[Message, Identity], Shape]
-    merge: Callable[[bytes, str], bytes]
-    result: Callable[[bytes, str], bytes]
-    check: Callable[[list[bytes]], tuple[Reason, ...]]
+    api = ALIASES.get(identity.api, identity.api)
+    if api == "openai" and identity.host.endswith("mistral.ai"):
+        api = "mistral"  # gptel has no backend of its own for it
+    if array == "input" and api in _CHAT:
+        api = "responses"
+    elif array == "messages" and api == "responses":
+        api = "openai"
+    provider = PROVIDERS.get(api)
+    if provider is None or provider.array != array:
+        raise UnsupportedProvider(f"no array {array!r} of the API {identity.api!r}")
+    if provider is bedrock.PROVIDER and bedrock.is_claude(identity):
+        return bedrock.CLAUDE
+    return provider

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -19,6 +20,7 @@ from retention.errors import InvalidPayload
 from retention.model import Message, Part, PartKind, Role
 
 T = TypeVar("T")
+Reader = Callable[[bytes | msgspec.Raw], T]
 
 WHITE = " \t\r\n"  # what gptel's string-trim and gptel--trim-prefixes remove (S10)
 MARKS = frozenset(("cache_control", "copilot_cache_control", "prompt_cache_breakpoint"))
@@ -53,11 +55,15 @@ class Element(msgspec.Struct, frozen=True, gc=False):
 # Reading JSON
 
 
-def make_reader(type_: type[T], what: str) -> Callable[[bytes | msgspec.Raw], T]:
+@overload
+def make_reader(type_: type[T], what: str) -> Reader[T]: ...
+@overload
+def make_reader(type_: UnionType, what: str) -> Reader[Any]: ...
+def make_reader(type_: Any, what: str) -> Reader[Any]:
     """Return a decoder of JSON text to TYPE_ that raises `InvalidPayload` naming WHAT."""
     decode = msgspec.json.Decoder(type_).decode
 
-    def read(raw: bytes | msgspec.Raw) -> T:
+    def read(raw: bytes | msgspec.Raw) -> Any:
         try:
             return decode(raw)
         except _UNREADABLE as error:
@@ -87,11 +93,20 @@ def _fill(value: Any) -> Any:
     return value
 
 
+def _read_float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("number out of range")  # Emacs and msgspec refuse it too
+    return value
+
+
 def _refuse(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-_decode_value = json.JSONDecoder(object_pairs_hook=_first_wins, parse_constant=_refuse).decode
+_decode_value = json.JSONDecoder(
+    object_pairs_hook=_first_wins, parse_float=_read_float, parse_constant=_refuse
+).decode
 _encode_value = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -138,9 +153,7 @@ def call_piece(name: str, arguments: msgspec.Raw | bytes, id: str | None = None)
     return Piece(PartKind.CALL, name, canonical_arguments(arguments), (), id)
 
 
-def result_piece(
-    texts: list[str], id: str | None = None, media: tuple[Digest, ...] = ()
-) -> Piece:
+def result_piece(texts: list[str], id: str | None = None, media: tuple[Digest, ...] = ()) -> Piece:
     """Return the piece of a result that consists of TEXTS and MEDIA."""
     return Piece(PartKind.RESULT, _join_texts(texts), "", media, id)
 
@@ -162,13 +175,13 @@ def media_digest(raw: bytes | msgspec.Raw) -> Digest:
     or {"$blob": HEX, "bytes": N} in its stead, where HEX is that same digest (adapter.md Q7).
     A frame without any of these counts as a whole, without its cache marks.
     """
-    value = _read_any(raw)
-    found = _find_data(value)
+    found = _find_data(_read_any(raw))
     if found is not None:
         return found
+    value = json.loads(canonical_json(raw))
     if isinstance(value, dict):
         value = {key: item for key, item in value.items() if key not in MARKS}
-    return digest("blob", canonical_json(msgspec.json.encode(value)).encode("utf-8", "surrogatepass"))
+    return digest("blob", _encode_value(value).encode("utf-8", "surrogatepass"))
 
 
 def _find_data(value: object) -> Digest | None:
@@ -196,7 +209,12 @@ def _find_data(value: object) -> Digest | None:
 
 _HEX = bytes.hex
 _RESULT = PartKind.RESULT
-_SPEAKER = {Role.SYSTEM: "system", Role.USER: "user", Role.TOOL: "user", Role.ASSISTANT: "assistant"}
+_SPEAKER = {
+    Role.SYSTEM: "system",
+    Role.USER: "user",
+    Role.TOOL: "user",
+    Role.ASSISTANT: "assistant",
+}
 
 
 def build_message(raw: bytes, element: Element) -> Message:

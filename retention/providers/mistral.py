@@ -1,0 +1,50 @@
+"""Mistral's own API: the chat shape with strict orders of roles and strict call ids."""
+
+from __future__ import annotations
+
+from retention.model import Identity, Message, Role
+from retention.providers import openai, rules
+from retention.providers.base import Provider, Shape
+
+# mistral-common's validator in serving mode; each other order is answered with code 3230.
+_ORDER = {
+    Role.SYSTEM: (Role.USER, Role.ASSISTANT, Role.SYSTEM),
+    Role.USER: (Role.ASSISTANT, Role.SYSTEM, Role.USER),
+    Role.ASSISTANT: (Role.ASSISTANT, Role.USER, Role.TOOL),
+    Role.TOOL: (Role.ASSISTANT, Role.TOOL),
+}
+
+
+def shape(message: Message, _identity: Identity) -> Shape:
+    """Place a delivery: after results only inside the last of them.
+
+    Refusal of a user message there: "Unexpected role 'user' after role 'tool'" (code 3230), and
+    of a system message likewise.
+    """
+    if message.role is Role.ASSISTANT:
+        return Shape.NONE
+    return Shape.RESULT if message.role is Role.TOOL else Shape.MESSAGE
+
+
+check = rules.make_check(
+    openai.read,
+    rules.pair_calls,
+    rules.unique_ids,
+    rules.match_ids(r"[a-zA-Z0-9]{9}"),
+    rules.match_names(r"[a-zA-Z0-9_-]{1,64}"),
+    rules.first_role(Role.USER, Role.SYSTEM),
+    rules.last_role(Role.USER, Role.TOOL),
+    rules.follow_roles(_ORDER),
+    rules.no_empty_content,
+)
+
+PROVIDER = Provider(
+    api="mistral",
+    array="messages",
+    parse=openai.parse,
+    wrap=openai.wrap,
+    shape=shape,
+    merge=openai.merge,
+    result=openai.result,
+    check=check,
+)
