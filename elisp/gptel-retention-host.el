@@ -1,0 +1,342 @@
+;;; gptel-retention-host.el --- Knowledge of gptel  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; Everything that depends on how gptel works inside.  This is the only file
+;; that names its private functions and variables, each guarded where gptel
+;; may lack it; a new gptel release should need edits here alone.
+;;
+;; INFO is the plist of a gptel request (`gptel-fsm-info').  Its :data is the
+;; payload: the plist that gptel is about to send as JSON.  The conversation
+;; is one array in it, whose key depends on the API.  JSON is written and read
+;; by gptel's own rules, so that {}, null, false and [] survive both ways.
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'subr-x)
+(require 'gptel)
+(require 'gptel-retention-rpc)
+
+(declare-function gptel-org--unescape-tool-results "ext:gptel-org")
+(declare-function gptel-org--strip-block-headers "ext:gptel-org")
+(declare-function gptel-org--strip-elements "ext:gptel-org")
+(declare-function gptel--parse-buffer "ext:gptel-request")
+(declare-function gptel--with-buffer-copy-internal "ext:gptel-request")
+
+(defvar gptel-org-ignore-elements)
+(defvar gptel-track-response)
+(defvar org-complex-heading-regexp)
+
+(defcustom gptel-retention-api-alist
+  '(("\\`api\\.deepseek\\.com\\'" . "deepseek")
+    ("\\`api\\.mistral\\.ai\\'" . "mistral")
+    ("\\`api\\.x\\.ai\\'" . "openai"))
+  "Which API a host speaks that gptel's backend is not specific about.
+Each element is (REGEXP . API); REGEXP is matched with the host of a
+backend that speaks a dialect of the OpenAI chat API, and the first
+match counts.  Add your host if it is a proxy for one of these APIs."
+  :type '(alist :key-type regexp
+                :value-type (choice (const "openai") (const "deepseek")
+                                    (const "mistral") string))
+  :group 'gptel-retention)
+
+;;; The payload
+
+(defconst gptel-retention-host--arrays '(:messages :input :contents)
+  "Keys under which a payload may keep the conversation.")
+
+(defun gptel-retention-host-array-key (info)
+  "Return the key of the conversation in the payload of INFO, or nil."
+  (let ((data (plist-get info :data)))
+    (and (consp data)
+         (cl-find-if (lambda (key) (vectorp (plist-get data key)))
+                     gptel-retention-host--arrays))))
+
+(defun gptel-retention-host-array-name (info)
+  "Return the name of the conversation's key in INFO, a string or nil."
+  (when-let* ((key (gptel-retention-host-array-key info)))
+    (substring (symbol-name key) 1)))
+
+(defun gptel-retention-host-array (info)
+  "Return the conversation in the payload of INFO, a vector or nil."
+  (when-let* ((key (gptel-retention-host-array-key info)))
+    (plist-get (plist-get info :data) key)))
+
+(defun gptel-retention-host-set-array (info array)
+  "Make ARRAY, a vector, the conversation in the payload of INFO."
+  (plist-put (plist-get info :data)
+             (gptel-retention-host-array-key info)
+             array))
+
+(defun gptel-retention-host-head (info)
+  "Return the payload of INFO without the conversation, as JSON bytes."
+  (let ((array (gptel-retention-host-array-key info)))
+    (gptel-retention-host-encode
+     (cl-loop for (key value) on (plist-get info :data) by #'cddr
+              unless (eq key array) collect key and collect value))))
+
+(defun gptel-retention-host-encode (value)
+  "Return VALUE as JSON the way gptel writes it, a unibyte UTF-8 string.
+VALUE is a plist or a vector.  Signal an error for what JSON cannot
+carry, such as raw bytes."
+  (let ((json (gptel--json-encode value)))
+    (if (multibyte-string-p json)
+        (encode-coding-string json 'utf-8-unix t)
+      json)))
+
+(defun gptel-retention-host-decode (text)
+  "Return the value of TEXT, a JSON array, as gptel would read it.
+The value is a vector that `gptel-retention-host-encode' turns into an
+equal JSON text.  Signal `gptel-retention-protocol-error' if TEXT is
+something else."
+  (let ((value (with-temp-buffer
+                 (insert text)
+                 (goto-char (point-min))
+                 (condition-case err
+                     (gptel--json-read)
+                   (error (signal 'gptel-retention-protocol-error
+                                  (list (error-message-string err))))))))
+    (unless (vectorp value)
+      (signal 'gptel-retention-protocol-error '("not a JSON array")))
+    value))
+
+;;; Requests
+
+(defconst gptel-retention-host-dispatchers
+  '(gptel-curl-get-response gptel--url-get-response)
+  "Functions that send a request; each takes the state machine alone.")
+
+(defun gptel-retention-host-info (fsm)
+  "Return the plist of the request that FSM drives.
+Ask again after a dispatch: gptel replaces the head of the list."
+  (gptel-fsm-info fsm))
+
+(defun gptel-retention-host-outcome (fsm)
+  "Return how the request of FSM ended, or nil while it is going on.
+The value is `done', `error' or `abort'."
+  (pcase (gptel-fsm-state fsm)
+    ('DONE 'done)
+    ('ERRS 'error)
+    ('ABRT 'abort)))
+
+(defun gptel-retention-host-make-fsm ()
+  "Return a new state machine with the default states of gptel."
+  (gptel-make-fsm))
+
+(defun gptel-retention-host-loop-p (info)
+  "Return non-nil if the request of INFO has been through a tool call.
+Its payload then holds what the tool loop added to it."
+  (let ((history (plist-get info :history)))
+    (or (memq 'TOOL history) (memq 'TRET history))))
+
+(defun gptel-retention-host-status (info)
+  "Return the HTTP status in INFO, an integer, or nil."
+  (let ((status (plist-get info :http-status)))
+    (cond ((integerp status) status)
+          ((and (stringp status) (string-match-p "\\`[0-9]+\\'" status))
+           (string-to-number status)))))
+
+(defun gptel-retention-host-error (info)
+  "Return what the provider said was wrong in INFO, a string."
+  (let ((problem (plist-get info :error)))
+    (cond ((null problem) "")
+          ((stringp problem) problem)
+          (t (condition-case nil
+                 (decode-coding-string (gptel-retention-host-encode problem)
+                                       'utf-8-unix)
+               (error (format "%S" problem)))))))
+
+(defun gptel-retention-host-add-post (fsm function)
+  "Have FUNCTION called with the request's plist when FSM ends."
+  (let ((info (gptel-fsm-info fsm)))
+    (setf (gptel-fsm-info fsm)
+          (plist-put info :post (cons function (plist-get info :post))))))
+
+;;; Who answers
+
+(defconst gptel-retention-host--apis
+  '((gptel-kagi-p . "kagi")
+    (gptel--gh-p . "copilot")
+    (gptel-deepseek-p . "deepseek")
+    (gptel-perplexity-p . "perplexity")
+    (gptel-privategpt-p . "privategpt")
+    (gptel-anthropic-p . "anthropic")
+    (gptel-bedrock-p . "bedrock")
+    (gptel-gemini-p . "gemini")
+    (gptel-ollama-p . "ollama")
+    (gptel-openai-responses-p . "responses")
+    (gptel-openai-p . "openai"))
+  "Alist of predicates and API names; the more special ones first.")
+
+(defun gptel-retention-host--api (backend)
+  "Return the name of the API of BACKEND, a string."
+  (let ((api (or (cdr (cl-find-if (lambda (pair)
+                                    (and (fboundp (car pair))
+                                         (funcall (car pair) backend)))
+                                  gptel-retention-host--apis))
+                 (symbol-name (type-of backend))))
+        (host (gptel-backend-host backend)))
+    (or (and (member api '("openai" "deepseek"))
+             (stringp host)
+             (cdr (cl-assoc host gptel-retention-api-alist
+                            :test (lambda (host regexp)
+                                    (string-match-p regexp host)))))
+        api)))
+
+(defun gptel-retention-host-identity (info)
+  "Return who answers the request of INFO, a plist of strings.
+The keys are :api, :backend, :protocol, :host, :endpoint, :model and
+:cache.  No key, token or header is looked at, and what a host or an
+endpoint may carry of one is cut off (rule I5)."
+  (let ((backend (plist-get info :backend))
+        (text (lambda (value) (if (stringp value) value ""))))
+    (list :api (gptel-retention-host--api backend)
+          :backend (funcall text (gptel-backend-name backend))
+          :protocol (funcall text (gptel-backend-protocol backend))
+          :host (replace-regexp-in-string
+                 "\\`.*@" "" (funcall text (gptel-backend-host backend)))
+          :endpoint (replace-regexp-in-string
+                     "[?#].*\\'" ""
+                     (funcall text (gptel-backend-endpoint backend)))
+          :model (format "%s" (or (plist-get info :model) ""))
+          :cache (gptel-retention-host--cache (plist-get info :buffer)))))
+
+(defun gptel-retention-host--cache (buffer)
+  "Return the cache policy in BUFFER as a string, \"\" for none."
+  (let ((cache (and (buffer-live-p buffer)
+                    (buffer-local-value 'gptel-cache buffer))))
+    (cond ((null cache) "")
+          ((listp cache)
+           (mapconcat #'symbol-name
+                      (sort (copy-sequence cache) #'string<) ","))
+          (t (format "%s" cache)))))
+
+;;; The transcript
+
+(defun gptel-retention-host-span (info)
+  "Return where the response of INFO stands, (BUFFER BEG END), or nil.
+It is nil unless gptel itself inserts the response, whole, into the
+buffer that the request came from, where roles are tracked (rule H3).
+END is nil as long as nothing is inserted."
+  (let ((position (plist-get info :position))
+        (end (plist-get info :tracking-marker))
+        (buffer (plist-get info :buffer)))
+    (when (and (memq (plist-get info :callback)
+                     '(gptel--insert-response
+                       gptel-curl--stream-insert-response))
+               (null (plist-get info :in-place))
+               (markerp position)
+               (buffer-live-p buffer)
+               (eq (marker-buffer position) buffer)
+               (or (buffer-local-value 'gptel-mode buffer)
+                   (buffer-local-value 'gptel-track-response buffer)))
+      (list buffer (marker-position position)
+            (and (markerp end)
+                 (eq (marker-buffer end) buffer)
+                 (marker-position end))))))
+
+(defun gptel-retention-host-prompt-bounds (buffer)
+  "Return the bounds of what gptel would send of BUFFER now, (BEG . END)."
+  (with-current-buffer buffer
+    (if (use-region-p)
+        (cons (region-beginning) (region-end))
+      (cons (point-min)
+            (save-excursion (skip-syntax-forward "w.") (point))))))
+
+(defun gptel-retention-host-parse (info beg end &optional lasting)
+  "Return the messages that BEG to END of the transcript will stand for.
+They are a list, parsed by gptel's own functions from a copy, the way
+the next request will parse the buffer of INFO.  A user's text at the
+end is left out, since it will merge with the prompt that follows it
+\(rule Q4), unless LASTING is non-nil, which says that a response
+follows."
+  (let ((buffer (plist-get info :buffer)))
+    (with-current-buffer buffer
+      (save-restriction
+        (widen)
+        (gptel--with-buffer-copy-internal
+         buffer nil nil
+         (lambda ()
+           (unwind-protect
+               (progn
+                 (insert-buffer-substring buffer beg end)
+                 (gptel-retention-host--parse-copy info buffer lasting))
+             (kill-buffer (current-buffer)))))))))
+
+(defun gptel-retention-host--parse-copy (info buffer lasting)
+  "Return the messages in the current buffer, a copy of a part of BUFFER.
+INFO and LASTING are as in `gptel-retention-host-parse'."
+  (setq-local gptel-cache nil           ; else the last message gets a mark
+              gptel-backend (plist-get info :backend)
+              gptel-model (plist-get info :model))
+  (when (with-current-buffer buffer (derived-mode-p 'org-mode))
+    (gptel-retention-host--strip-org buffer))
+  (unless lasting
+    (delete-region (gptel-retention-host--user-start (point-min) (point-max))
+                   (point-max)))
+  (goto-char (point-max))
+  ;; Some parsers signal on an empty region.
+  (unless (string-blank-p (buffer-substring-no-properties
+                           (point-min) (point-max)))
+    (gptel--parse-buffer gptel-backend nil)))
+
+(defun gptel-retention-host--strip-org (buffer)
+  "Take out of the current copy of a part of BUFFER what gptel takes out.
+This is what `gptel-org--create-prompt-buffer' does to the text."
+  (when (fboundp 'gptel-org--unescape-tool-results)
+    (gptel-org--unescape-tool-results))
+  (when (fboundp 'gptel-org--strip-block-headers)
+    (gptel-org--strip-block-headers))
+  (when (and (fboundp 'gptel-org--strip-elements)
+             (boundp 'gptel-org-ignore-elements))
+    (when-let* ((gptel-org-ignore-elements
+                 (buffer-local-value 'gptel-org-ignore-elements buffer)))
+      (gptel-org--strip-elements)))
+  (setq org-complex-heading-regexp
+        (buffer-local-value 'org-complex-heading-regexp buffer)
+        tab-width (buffer-local-value 'tab-width buffer)))
+
+(defun gptel-retention-host--user-start (beg end)
+  "Return where the user's text that ends at END begins, at least BEG.
+Text that gptel ignores counts as part of it."
+  (let ((start end))
+    (while (and (> start beg)
+                (memq (get-char-property (1- start) 'gptel) '(nil ignore)))
+      (setq start (previous-single-property-change start 'gptel nil beg)))
+    start))
+
+(defun gptel-retention-host-parse-prompt (info beg end)
+  "Return the newest prompt between BEG and END as a list of messages.
+That is the text after the last response in the buffer of INFO, without
+the changes that gptel's prompt transforms make (rule Q6)."
+  (gptel-retention-host-parse
+   info
+   (with-current-buffer (plist-get info :buffer)
+     (save-restriction
+       (widen)
+       (gptel-retention-host--user-start beg end)))
+   end
+   t))
+
+;;; Restored files
+
+(defun gptel-retention-host-repair-restored ()
+  "Give tool regions that gptel restored without an id their property back.
+APIs without call ids leave the bare symbol `tool', which gptel does not
+read as a tool call (rule H5).  The buffer is not marked as modified."
+  (save-restriction
+    (widen)
+    (with-silent-modifications
+      (let ((start (point-min)))
+        (while (< start (point-max))
+          (let ((end (next-single-property-change start 'gptel nil
+                                                  (point-max))))
+            (when (eq (get-text-property start 'gptel) 'tool)
+              (put-text-property start end 'gptel (list 'tool)))
+            (setq start end)))))))
+
+(provide 'gptel-retention-host)
+;;; gptel-retention-host.el ends here
