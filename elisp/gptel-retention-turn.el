@@ -1,0 +1,872 @@
+;;; gptel-retention-turn.el --- Around a request  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; What happens around each request of a conversation: ask the backend for a
+;; plan (prepare), edit the payload, let gptel send it, tell the backend that
+;; it was sent (commit) or not (abandon), and at the end of the turn hand over
+;; what the response will look like when gptel parses it again (complete).
+;;
+;; gptel always goes on.  An error here is told once per cause, and then the
+;; request goes out as gptel made it.  Only a quit passes through.
+;;
+;; The state of a request hangs on its state machine, in a weak table, and
+;; that of a conversation on its buffer; nothing about a request is global,
+;; since requests nest: another chat's sentinel may run while one waits.
+;;
+;; Only what is new travels.  For that, copies are kept of the payload arrays
+;; that the backend knows by name: the `ordinary' one, as gptel built it from
+;; the buffer, and the `sent' ones.  They are deep copies, because gptel
+;; changes messages in place.
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'seq)
+(require 'subr-x)
+(require 'gptel-retention-rpc)
+(require 'gptel-retention-host)
+(require 'gptel-retention-sections)
+
+(declare-function org-at-heading-p "org")
+(declare-function org-entry-get "org")
+(declare-function org-entry-put "org")
+(declare-function org-open-line "org")
+
+(defcustom gptel-retention-delivery-shape nil
+  "Where sections and reminders are put into the payload.
+nil lets the backend choose what the API allows: a user message of its
+own wherever that is legal.  Set another value if your model's template
+refuses two user messages in a row."
+  :type '(choice (const :tag "Chosen for the API" nil)
+                 (const :tag "A user message of its own" message)
+                 (const :tag "Merged into the user message before" merge)
+                 (const :tag "In the last tool result" result))
+  :group 'gptel-retention)
+
+(defvar gptel-retention-after-prepare-functions nil
+  "Functions called after the backend was asked about a request.
+Each is called in the conversation's buffer with one plist.  It is what
+the backend answered to `request/prepare', with :request, :origin
+\(\"buffer\" or \"loop\") and :seconds added; if something went wrong it has
+:error, the error as (SYMBOL . DATA), instead of an answer.")
+
+(defvar gptel-retention-request-sections nil
+  "Names of the sections for requests made while this is bound, or nil.
+Bind it around `gptel-request' to give a request of its own prompt, such
+as that of an agent, a selection that stays for the whole request.")
+
+;;; State
+
+;;;###autoload
+(defvar-local gptel-retention-id nil
+  "Id of the conversation in this buffer, a string, or nil.
+It is saved with gptel's own state: as an Org property or as a
+file-local variable.")
+;;;###autoload
+(put 'gptel-retention-id 'safe-local-variable #'stringp)
+(put 'gptel-retention-id 'permanent-local t)
+
+(cl-defstruct (gptel-retention-turn--state (:copier nil))
+  "A payload array that the backend knows by NAME.
+ARRAY is a deep copy of it, HEAD the rest of that payload as JSON bytes.
+KEY, API and GENERATION tell when it can be compared with another."
+  name array head key api generation)
+
+(cl-defstruct (gptel-retention-turn--conversation (:copier nil))
+  "A conversation in BUFFER, which is never an indirect one.
+OWNED is non-nil if the conversation is that of the buffer, nil for one
+that a detached request has for itself.  OPENED is (GENERATION . FILE)
+of when it was opened.  ORDINARY is the state as gptel last built it,
+SENTS are the last sent ones.  PENDING are functions that complete turns
+which ended just now.  LAST is the last outcome of a prepare."
+  buffer owned id opened ordinary sents pending last)
+
+(cl-defstruct (gptel-retention-turn--request (:copier nil))
+  "A request; it lives as long as its state machine.
+PROMPT is (BEG . END), markers around what gptel sends of the buffer.
+SELECTION is that of `gptel-retention-request-sections'.  SENT is the
+state that its last dispatch sent, PLAN the plan of it, and EDITED tells
+whether that plan had edits.  BOUNDARY is a marker where the part of the
+response begins that no span has covered, PIECES are the messages of the
+earlier parts.  WATCHED tells that its end will be noticed."
+  id conversation prompt selection sent plan edited boundary pieces
+  identity array watched)
+
+(cl-defstruct (gptel-retention-turn--outcome (:copier nil))
+  "What a prepare led to, until gptel has sent the request or failed to.
+ARRAY is the array as gptel made it."
+  request prepared array sent edited boundary piece)
+
+(defvar gptel-retention-turn--requests
+  (make-hash-table :test #'eq :weakness 'key)
+  "The requests that concern us, by state machine.")
+
+(defvar gptel-retention-turn--request-number 0
+  "Number of the last request of this Emacs.")
+
+(defvar gptel-retention-turn--buffers nil
+  "Buffers in which conversations are kept.")
+
+(defvar-local gptel-retention-turn--conversation nil
+  "The conversation of this buffer.")
+(put 'gptel-retention-turn--conversation 'permanent-local t)
+
+(defun gptel-retention-turn--base (buffer)
+  "Return the buffer that has the text of BUFFER."
+  (or (buffer-base-buffer buffer) buffer))
+
+(defun gptel-retention-turn--find (buffer)
+  "Return the conversation of BUFFER; make one if there is none.
+Indirect buffers share it; a buffer that was cloned from another one
+starts its own."
+  (let ((base (gptel-retention-turn--base buffer)))
+    (with-current-buffer base
+      (let ((found gptel-retention-turn--conversation))
+        (unless (and found
+                     (eq base (gptel-retention-turn--conversation-buffer
+                               found)))
+          (when found
+            (setq gptel-retention-id nil))
+          (setq gptel-retention-turn--conversation
+                (make-gptel-retention-turn--conversation
+                 :buffer base :owned t))))
+      gptel-retention-turn--conversation)))
+
+(defun gptel-retention-turn-last (&optional buffer)
+  "Return the last outcome of a prepare in BUFFER, or nil.
+It is the plist that `gptel-retention-after-prepare-functions' got."
+  (when-let* ((conversation
+               (buffer-local-value
+                'gptel-retention-turn--conversation
+                (gptel-retention-turn--base (or buffer (current-buffer))))))
+    (gptel-retention-turn--conversation-last conversation)))
+
+;;; Identity of a conversation
+
+(defconst gptel-retention-turn--property "GPTEL_RETENTION_ID"
+  "Org property that keeps the id of a conversation.")
+
+(defun gptel-retention-turn-id (&optional buffer)
+  "Return the id of the conversation in BUFFER, or nil."
+  (buffer-local-value 'gptel-retention-id
+                      (gptel-retention-turn--base
+                       (or buffer (current-buffer)))))
+
+(defun gptel-retention-turn--valid-id (value)
+  "Return VALUE if it can be the id of a conversation, else nil."
+  (and (stringp value)
+       (string-match-p "\\`[[:alnum:]_-]\\{1,128\\}\\'" value)
+       value))
+
+(defun gptel-retention-turn-save-id ()
+  "Write the id of this conversation into its buffer.
+For `gptel-save-state-hook', so that nothing is changed by itself."
+  (gptel-retention-rpc-demote "The conversation's id was not saved"
+    (when-let* ((id (gptel-retention-turn-id)))
+      (if (derived-mode-p 'org-mode)
+          (gptel-retention-turn--save-org id)
+        (save-excursion
+          (save-restriction
+            (add-file-local-variable 'gptel-retention-id id)))))))
+
+(defun gptel-retention-turn--save-org (id)
+  "Write ID as a property at the top of the whole Org buffer."
+  (save-excursion
+    (save-restriction
+      (widen)
+      (goto-char (point-min))
+      (unless (equal id (org-entry-get (point)
+                                       gptel-retention-turn--property))
+        (when (org-at-heading-p)
+          (org-open-line 1))
+        (org-entry-put (point-min) gptel-retention-turn--property id)))))
+
+(defun gptel-retention-turn-restore ()
+  "Read back the id of this conversation, once gptel restored its file.
+Mend also what gptel does not restore (rule H5)."
+  (gptel-retention-rpc-demote "The conversation's state was not restored"
+    (gptel-retention-host-repair-restored)
+    (let ((id (if (derived-mode-p 'org-mode)
+                  (save-excursion
+                    (save-restriction
+                      (widen)
+                      (goto-char (point-min))
+                      (org-entry-get (point) gptel-retention-turn--property)))
+                gptel-retention-id)))
+      (with-current-buffer (gptel-retention-turn--base (current-buffer))
+        (setq gptel-retention-id
+              (or (gptel-retention-turn--valid-id id)
+                  (gptel-retention-turn--valid-id gptel-retention-id)))))))
+
+(defun gptel-retention-turn--file (buffer)
+  "Return the true name of the file of BUFFER, or the empty string."
+  (let ((name (buffer-local-value 'buffer-file-truename buffer)))
+    (cond ((null name) "")
+          ((file-remote-p name) name)
+          (t (expand-file-name name)))))
+
+(defun gptel-retention-turn--open (conversation)
+  "Open CONVERSATION if this run of the backend has not yet; return its id.
+The answer may name another id: if the file was copied, the copy goes
+its own way."
+  (let* ((buffer (gptel-retention-turn--conversation-buffer conversation))
+         (owned (gptel-retention-turn--conversation-owned conversation))
+         (file (if owned (gptel-retention-turn--file buffer) ""))
+         (opened (cons (gptel-retention-rpc-generation) file)))
+    (unless (equal opened
+                   (gptel-retention-turn--conversation-opened conversation))
+      (let* ((id (if owned
+                     (gptel-retention-turn-id buffer)
+                   (gptel-retention-turn--conversation-id conversation)))
+             (answer (gptel-retention-rpc-call
+                      "conversation/open"
+                      (list :id (or id "")
+                            :file (gptel-retention-rpc-clean-string file)
+                            :title (if owned
+                                       (gptel-retention-rpc-clean-string
+                                        (buffer-name buffer))
+                                     "")))))
+        (setq id (gptel-retention-turn--valid-id (plist-get answer :id)))
+        (unless id
+          (signal 'gptel-retention-protocol-error '("no conversation id")))
+        (setf (gptel-retention-turn--conversation-id conversation) id
+              (gptel-retention-turn--conversation-opened conversation) opened)
+        (when (and owned (buffer-live-p buffer))
+          (with-current-buffer buffer
+            (setq gptel-retention-id id)))))
+    (gptel-retention-turn--conversation-id conversation)))
+
+;;; Which requests concern us
+
+(defun gptel-retention-turn--around-request (make &optional prompt &rest args)
+  "Call MAKE, which is `gptel-request', with PROMPT and ARGS.
+Note the request if it belongs to a conversation, or has a selection of
+its own (rule H2)."
+  (let ((fsm (or (plist-get args :fsm) (gptel-retention-host-make-fsm))))
+    (gptel-retention-rpc-demote "The request goes out as gptel made it"
+      (gptel-retention-turn--note fsm prompt
+                                  (or (plist-get args :buffer)
+                                      (current-buffer))))
+    (apply make prompt (plist-put (copy-sequence args) :fsm fsm))))
+
+(defun gptel-retention-turn--note (fsm prompt buffer)
+  "Note the request that FSM will drive if it concerns us.
+PROMPT and BUFFER are those of the request.  Without a prompt of its own
+the request belongs to the conversation in BUFFER."
+  (let ((selection gptel-retention-request-sections)
+        (buffer (get-buffer buffer)))
+    (cond
+     ((null buffer))
+     ((and (null prompt) (gptel-retention-turn-enabled-p buffer))
+      (pcase-let ((`(,beg . ,end) (gptel-retention-host-prompt-bounds buffer)))
+        (puthash fsm
+                 (make-gptel-retention-turn--request
+                  :id (gptel-retention-turn--new-id)
+                  :conversation (gptel-retention-turn--find buffer)
+                  :prompt (with-current-buffer buffer
+                            (cons (copy-marker beg) (copy-marker end)))
+                  :selection selection)
+                 gptel-retention-turn--requests)))
+     (selection
+      (puthash fsm
+               (make-gptel-retention-turn--request
+                :id (gptel-retention-turn--new-id)
+                :conversation (make-gptel-retention-turn--conversation
+                               :buffer (gptel-retention-turn--base buffer))
+                :selection selection)
+               gptel-retention-turn--requests)))))
+
+(defun gptel-retention-turn--new-id ()
+  "Return an id for a request, unlike any other."
+  (secure-hash 'md5 (format "%S %S %S %S" (random t) (emacs-pid)
+                            (current-time)
+                            (cl-incf gptel-retention-turn--request-number))))
+
+;;; Around the dispatch
+
+(defun gptel-retention-turn--around-dispatch (dispatch fsm &rest args)
+  "Prepare the payload of FSM, call DISPATCH with FSM and ARGS, and commit.
+An error in DISPATCH, or a quit, abandons what was prepared and goes on
+unchanged."
+  (let ((outcome (when-let* ((request
+                              (gethash fsm gptel-retention-turn--requests)))
+                   (save-match-data
+                     (gptel-retention-turn--try-prepare fsm request))))
+        (sent nil))
+    (if (null outcome)
+        (apply dispatch fsm args)
+      (unwind-protect
+          (prog1 (apply dispatch fsm args)
+            (setq sent t))
+        (if sent
+            (gptel-retention-turn--commit outcome)
+          (gptel-retention-turn--abandon fsm outcome))))))
+
+(defun gptel-retention-turn--try-prepare (fsm request)
+  "Prepare REQUEST, which FSM drives, and return an outcome.
+Return nil, with the payload as gptel made it, if there is nothing to
+prepare or something went wrong."
+  (let* ((conversation (gptel-retention-turn--request-conversation request))
+         (buffer (gptel-retention-turn--conversation-buffer conversation))
+         (started (float-time))
+         (origin "buffer")
+         (outcome nil)
+         (note nil))
+    (when (buffer-live-p buffer)
+      (condition-case err
+          (with-current-buffer buffer
+            (gptel-retention-turn--watch fsm request)
+            (when (gptel-retention-host-array
+                   (gptel-retention-host-info fsm))
+              (setq origin (gptel-retention-turn--origin fsm request)
+                    outcome (gptel-retention-turn--prepare
+                             fsm request origin)
+                    note (gptel-retention-turn--outcome-prepared outcome))))
+        (error
+         (setq note (list :error err))
+         (gptel-retention-rpc-report-error
+          err "The request goes out as gptel made it")))
+      (when note
+        (setq note (append note
+                           (list :request
+                                 (gptel-retention-turn--request-id request)
+                                 :origin origin
+                                 :seconds (- (float-time) started))))
+        (setf (gptel-retention-turn--conversation-last conversation) note)
+        (when (buffer-live-p buffer)
+          (gptel-retention-rpc-demote "A function failed after a prepare"
+            (with-current-buffer buffer
+              (run-hook-with-args 'gptel-retention-after-prepare-functions
+                                  note))))))
+    outcome))
+
+(defun gptel-retention-turn--origin (fsm request)
+  "Return where the payload of FSM comes from, \"buffer\" or \"loop\".
+It is \"loop\" if it holds what the tool loop added, or what an earlier
+dispatch of this REQUEST sent (rule Q2)."
+  (if (or (gptel-retention-turn--request-sent request)
+          (gptel-retention-host-loop-p (gptel-retention-host-info fsm)))
+      "loop"
+    "buffer"))
+
+(defun gptel-retention-turn--prepare (fsm request origin)
+  "Ask the backend for a plan for REQUEST, apply it and return an outcome.
+FSM drives the request; ORIGIN is where its payload comes from."
+  (gptel-retention-rpc-ensure)
+  (gptel-retention-rpc-with-deadline gptel-retention-timeout
+    (let* ((info (gptel-retention-host-info fsm))
+           (conversation (gptel-retention-turn--request-conversation request))
+           (array (gptel-retention-host-array info))
+           (head (gptel-retention-host-head info))
+           (piece (gptel-retention-turn--piece info request origin))
+           (fixed (gptel-retention-turn--fixed info request origin piece))
+           (base (gptel-retention-turn--base-state request origin fixed))
+           prepared)
+      (gptel-retention-turn--complete-pending conversation)
+      (setq prepared
+            (gptel-retention-turn--ask conversation fixed array head base))
+      (condition-case err
+          (gptel-retention-turn--apply info request origin prepared
+                                       array head piece fixed)
+        (error
+         (when (stringp (plist-get prepared :plan))
+           (gptel-retention-rpc-send
+            "request/abandon" (list :plan (plist-get prepared :plan))))
+         (signal (car err) (cdr err)))))))
+
+(defun gptel-retention-turn--ask (conversation fixed array head base)
+  "Return the plan for ARRAY and HEAD in CONVERSATION, a plist.
+FIXED are the parameters that stay when the array has to be sent again,
+whole: when the backend does not know the state BASE any more, or the
+conversation."
+  (let ((ask (lambda (base)
+               (gptel-retention-rpc-call
+                "request/prepare"
+                (append
+                 (list :conversation (gptel-retention-turn--open conversation))
+                 (gptel-retention-turn--delta array head base)
+                 (gptel-retention-turn--texts fixed))))))
+    (condition-case err
+        (funcall ask base)
+      (gptel-retention-server-error
+       (pcase (gptel-retention-error-code err)
+         ("resync" (funcall ask nil))
+         ("unknown_conversation"
+          (setf (gptel-retention-turn--conversation-opened conversation) nil)
+          (funcall ask nil))
+         (_ (signal (car err) (cdr err))))))))
+
+(defun gptel-retention-turn--texts (plist)
+  "Return PLIST with unibyte strings made texts of a request."
+  (cl-loop for (key value) on plist by #'cddr
+           collect key
+           collect (if (memq key '(:span :prompt))
+                       (gptel-retention-rpc-text value)
+                     value)))
+
+;;; Parameters of a prepare
+
+(defun gptel-retention-turn--fixed (info request origin piece)
+  "Return the parameters for REQUEST that do not depend on a base state.
+INFO, ORIGIN and PIECE are as in `gptel-retention-turn--prepare'."
+  (let* ((loopp (equal origin "loop"))
+         (conversation (gptel-retention-turn--request-conversation request))
+         (owned (gptel-retention-turn--conversation-owned conversation))
+         (selection (gptel-retention-turn--request-selection request))
+         (prompt (and owned (not loopp)
+                      (gptel-retention-turn--prompt info request))))
+    (append
+     (list :request (gptel-retention-turn--request-id request)
+           :origin origin
+           :array (gptel-retention-host-array-name info)
+           :identity (gptel-retention-host-identity info)
+           :have (vconcat
+                  (mapcar #'gptel-retention-turn--state-name
+                          (gptel-retention-turn--sents request)))
+           :sections (gptel-retention-turn--sections loopp selection)
+           :reminders (if owned (gptel-retention-turn--reminders) [])
+           :frozen (if selection t :json-false)
+           :shape (if gptel-retention-delivery-shape
+                      (symbol-name gptel-retention-delivery-shape)
+                    ""))
+     (and piece
+          (list :span (gptel-retention-host-encode (vconcat (car piece)))))
+     (and prompt (list :prompt prompt)))))
+
+(defun gptel-retention-turn--piece (info request origin)
+  "Return what this round added to the transcript, (MESSAGES . END), or nil.
+MESSAGES is a list, END a marker.  INFO, REQUEST and ORIGIN are as in
+`gptel-retention-turn--prepare'."
+  (when (and (equal origin "loop")
+             (gptel-retention-turn--conversation-owned
+              (gptel-retention-turn--request-conversation request)))
+    (gptel-retention-rpc-demote "A round's part of the buffer was not noted"
+      (pcase (gptel-retention-host-span info)
+        (`(,buffer ,beg ,end)
+         (let* ((boundary (gptel-retention-turn--request-boundary request))
+                (beg (or (and boundary (marker-position boundary)) beg))
+                (end (or end beg)))
+           (cons (and (< beg end)
+                      (gptel-retention-host-parse info beg end t))
+                 (set-marker (make-marker) end buffer))))))))
+
+(defun gptel-retention-turn--prompt (info request)
+  "Return the newest prompt, in JSON bytes, without transforms, or nil.
+It is nil if the payload of INFO ends with just that.  REQUEST knows
+where it stands (rule Q6)."
+  (gptel-retention-rpc-demote "The prompt's own form was not noted"
+    (pcase-let* ((`(,beg . ,end)
+                  (gptel-retention-turn--request-prompt request))
+                 (array (gptel-retention-host-array info))
+                 (messages (and (marker-buffer beg) (marker-buffer end)
+                                (gptel-retention-host-parse-prompt
+                                 info (marker-position beg)
+                                 (marker-position end))))
+                 (rest (- (length array) (length messages))))
+      (unless (or (null messages)
+                  (and (>= rest 0)
+                       (equal messages
+                              (append (seq-subseq array rest) nil))))
+        (gptel-retention-host-encode (vconcat messages))))))
+
+(defun gptel-retention-turn--sections (loopp selection)
+  "Return the sections for the wire, a vector.
+LOOPP and SELECTION are as in `gptel-retention-sections-collect'."
+  (vconcat
+   (mapcar (lambda (section)
+             (list :name (gptel-retention-turn--string section :name)
+                   :title (gptel-retention-turn--string section :title)
+                   :kind (gptel-retention-turn--string section :kind)
+                   :body (gptel-retention-turn--string section :body)
+                   :error (if (plist-get section :error) t :json-false)))
+           (gptel-retention-sections-collect loopp selection))))
+
+(defun gptel-retention-turn--reminders ()
+  "Return the reminders for the wire, a vector."
+  (vconcat
+   (mapcar (lambda (reminder)
+             (list :key (gptel-retention-turn--string reminder :key)
+                   :body (or (gptel-retention-turn--string reminder :body) "")
+                   :policy (gptel-retention-turn--string reminder :policy)
+                   :turns (or (plist-get reminder :turns) 0)
+                   :state (gptel-retention-turn--string reminder :state)))
+           (gptel-retention-reminders-collect))))
+
+(defun gptel-retention-turn--string (plist key)
+  "Return the string at KEY in PLIST made fit for JSON, or nil."
+  (let ((value (plist-get plist key)))
+    (and (stringp value)
+         (gptel-retention-rpc-clean-string value))))
+
+;;; Only what is new travels
+
+(defun gptel-retention-turn--current-p (state)
+  "Return non-nil if the running backend may know STATE."
+  (and state
+       (eql (gptel-retention-turn--state-generation state)
+            (gptel-retention-rpc-generation))))
+
+(defun gptel-retention-turn--sents (request)
+  "Return the sent states that are still held for REQUEST."
+  (let ((conversation (gptel-retention-turn--request-conversation request)))
+    (cl-remove-if-not
+     #'gptel-retention-turn--current-p
+     (cl-remove-duplicates
+      (append (ensure-list (gptel-retention-turn--request-sent request))
+              (gptel-retention-turn--conversation-sents conversation))
+      :test #'eq))))
+
+(defun gptel-retention-turn--base-state (request origin fixed)
+  "Return the state that the payload of REQUEST is compared with, or nil.
+ORIGIN is where the payload comes from; FIXED are its parameters."
+  (let ((state (if (equal origin "loop")
+                   (gptel-retention-turn--request-sent request)
+                 (gptel-retention-turn--conversation-ordinary
+                  (gptel-retention-turn--request-conversation request)))))
+    (and (gptel-retention-turn--current-p state)
+         (equal (gptel-retention-turn--state-key state)
+                (plist-get fixed :array))
+         (equal (gptel-retention-turn--state-api state)
+                (plist-get (plist-get fixed :identity) :api))
+         state)))
+
+(defun gptel-retention-turn--common (a b)
+  "Return how many elements at the start of vectors A and B are equal."
+  (let ((n 0)
+        (end (min (length a) (length b))))
+    (while (and (< n end) (equal (aref a n) (aref b n)))
+      (setq n (1+ n)))
+    n))
+
+(defun gptel-retention-turn--delta (array head base)
+  "Return the parameters that say ARRAY and HEAD, given the state BASE.
+ARRAY is a vector, HEAD JSON bytes.  Without BASE both are sent whole."
+  (let ((keep (if base
+                  (gptel-retention-turn--common
+                   array (gptel-retention-turn--state-array base))
+                0)))
+    (append
+     (and base (list :base (gptel-retention-turn--state-name base)
+                     :keep keep))
+     (list :tail (gptel-retention-rpc-text
+                  (gptel-retention-host-encode (seq-subseq array keep))))
+     (unless (and base
+                  (equal head (gptel-retention-turn--state-head base)))
+       (list :head (gptel-retention-rpc-text head))))))
+
+;;; Edits
+
+(defun gptel-retention-turn--apply
+    (info request origin prepared array head piece fixed)
+  "Apply the plan PREPARED to the payload of INFO and return an outcome.
+ARRAY and HEAD are the payload as gptel made it; REQUEST, ORIGIN, PIECE
+and FIXED as in `gptel-retention-turn--prepare'."
+  (let* ((conversation (gptel-retention-turn--request-conversation request))
+         (edits (gptel-retention-turn--edits prepared))
+         (sent (gptel-retention-turn--edit
+                array edits
+                (cl-find (plist-get prepared :reuse)
+                         (gptel-retention-turn--sents request)
+                         :key #'gptel-retention-turn--state-name
+                         :test #'equal)))
+         (state (lambda (name array)
+                  (unless (stringp name)
+                    (signal 'gptel-retention-protocol-error
+                            '("a state without a name")))
+                  (make-gptel-retention-turn--state
+                   :name name :array (copy-tree array t) :head head
+                   :key (plist-get fixed :array)
+                   :api (plist-get (plist-get fixed :identity) :api)
+                   :generation (gptel-retention-rpc-generation))))
+         (ordinary-state (funcall state (plist-get prepared :ordinary) array))
+         (sent-state (funcall state (plist-get prepared :sent) sent)))
+    (unless (stringp (plist-get prepared :plan))
+      (signal 'gptel-retention-protocol-error '("no plan")))
+    (when (equal origin "buffer")
+      (setf (gptel-retention-turn--conversation-ordinary conversation)
+            ordinary-state))
+    (setf (gptel-retention-turn--request-identity request)
+          (plist-get fixed :identity)
+          (gptel-retention-turn--request-array request)
+          (plist-get fixed :array))
+    (unless (eq sent array)
+      (gptel-retention-host-set-array info sent))
+    (make-gptel-retention-turn--outcome
+     :request request :prepared prepared :array array :sent sent-state
+     :edited (not (eq sent array))
+     :boundary (cdr piece) :piece (car piece))))
+
+(defun gptel-retention-turn--edits (prepared)
+  "Return the edits of PREPARED, a vector of plists; empty for no change."
+  (if-let* ((file (plist-get prepared :edits_file)))
+      (gptel-retention-host-decode (gptel-retention-rpc-read-text file))
+    (vconcat (plist-get prepared :edits))))
+
+(defun gptel-retention-turn--edit (array edits reuse)
+  "Return ARRAY after EDITS, a new vector, or ARRAY itself without edits.
+EDITS are plists with one of :keep, :drop, :insert and :reuse; REUSE is
+the state that the last one takes from, or nil.  Signal
+`gptel-retention-protocol-error' if they do not fit."
+  (if (seq-empty-p edits)
+      array
+    (let ((at 0) parts)
+      (seq-do
+       (lambda (edit)
+         (let ((keep (plist-get edit :keep))
+               (drop (plist-get edit :drop))
+               (insert (plist-get edit :insert))
+               (again (plist-get edit :reuse)))
+           (cond
+            ((gptel-retention-turn--count-p keep)
+             (push (gptel-retention-turn--slice array at keep) parts)
+             (cl-incf at keep))
+            ((gptel-retention-turn--count-p drop)
+             (cl-incf at drop))
+            ((and (stringp insert) (not (string-empty-p insert)))
+             (push (gptel-retention-host-decode insert) parts))
+            ((and (gptel-retention-turn--count-p again) reuse)
+             ;; A copy, since gptel changes messages in place.
+             (push (copy-tree (gptel-retention-turn--slice
+                               (gptel-retention-turn--state-array reuse)
+                               0 again)
+                              t)
+                   parts))
+            (t (signal 'gptel-retention-protocol-error
+                       (list (format "unknown edit %s"
+                                     (mapconcat (lambda (key)
+                                                  (format "%s" key))
+                                                (seq-filter #'keywordp edit)
+                                                " "))))))))
+       edits)
+      (unless (= at (length array))
+        (signal 'gptel-retention-protocol-error
+                (list (format "edits cover %d of %d messages"
+                              at (length array)))))
+      (apply #'vconcat (nreverse parts)))))
+
+(defun gptel-retention-turn--count-p (value)
+  "Return non-nil if VALUE is a number of messages, at least one."
+  (and (integerp value) (> value 0)))
+
+(defun gptel-retention-turn--slice (array start count)
+  "Return COUNT elements of the vector ARRAY from START on.
+Signal `gptel-retention-protocol-error' if there are not so many."
+  (if (> (+ start count) (length array))
+      (signal 'gptel-retention-protocol-error
+              (list (format "edits go beyond %d messages" (length array))))
+    (seq-subseq array start (+ start count))))
+
+;;; After the dispatch
+
+(defun gptel-retention-turn--commit (outcome)
+  "Note that the request of OUTCOME was sent, and tell the backend.
+Nobody waits for the answer."
+  (gptel-retention-rpc-demote "A sent request was not noted"
+    (let* ((request (gptel-retention-turn--outcome-request outcome))
+           (conversation (gptel-retention-turn--request-conversation request))
+           (prepared (gptel-retention-turn--outcome-prepared outcome))
+           (buffer (gptel-retention-turn--conversation-buffer conversation))
+           (sent (gptel-retention-turn--outcome-sent outcome))
+           (boundary (gptel-retention-turn--outcome-boundary outcome)))
+      (setf (gptel-retention-turn--request-sent request) sent
+            (gptel-retention-turn--request-plan request)
+            (plist-get prepared :plan)
+            (gptel-retention-turn--request-edited request)
+            (gptel-retention-turn--outcome-edited outcome)
+            (gptel-retention-turn--conversation-sents conversation)
+            (seq-take (cons sent (gptel-retention-turn--conversation-sents
+                                  conversation))
+                      2))
+      (when boundary
+        (setf (gptel-retention-turn--request-pieces request)
+              (append (gptel-retention-turn--request-pieces request)
+                      (gptel-retention-turn--outcome-piece outcome))
+              (gptel-retention-turn--request-boundary request)
+              boundary))
+      (if (gptel-retention-rpc-send "request/commit"
+                                    (list :plan (plist-get prepared :plan)))
+          (when (and (gptel-retention-turn--conversation-owned conversation)
+                     (buffer-live-p buffer)
+                     (not (seq-empty-p (plist-get prepared :reminders))))
+            (with-current-buffer buffer
+              (gptel-retention-reminders-delivered
+               (append (plist-get prepared :reminders) nil))))
+        (gptel-retention-rpc-report
+         'commit-lost "A sent request was not noted: the backend ended")))))
+
+(defun gptel-retention-turn--abandon (fsm outcome)
+  "Undo OUTCOME: the request that FSM drives was not sent."
+  (gptel-retention-rpc-demote "A plan was not taken back"
+    (gptel-retention-host-set-array
+     (gptel-retention-host-info fsm)
+     (gptel-retention-turn--outcome-array outcome))
+    (gptel-retention-rpc-send
+     "request/abandon"
+     (list :plan (plist-get (gptel-retention-turn--outcome-prepared outcome)
+                            :plan)))))
+
+;;; The end of a turn
+
+(defun gptel-retention-turn--watch (fsm request)
+  "Arrange for the end of REQUEST, which FSM drives, to be noticed."
+  (unless (gptel-retention-turn--request-watched request)
+    (setf (gptel-retention-turn--request-watched request) t)
+    (gptel-retention-host-add-post
+     fsm (lambda (&rest _)
+           (gptel-retention-rpc-demote "The end of a turn was not noted"
+             (gptel-retention-turn--end fsm request))))))
+
+(defun gptel-retention-turn--end (fsm request)
+  "Do what is due when REQUEST, which FSM drives, has ended."
+  (let* ((info (gptel-retention-host-info fsm))
+         (conversation (gptel-retention-turn--request-conversation request))
+         (buffer (gptel-retention-turn--conversation-buffer conversation)))
+    (gptel-retention-turn--note-refusal info request)
+    (pcase (gptel-retention-turn--request-prompt request)
+      (`(,beg . ,end)
+       (set-marker beg nil)
+       (set-marker end nil)))
+    (when (and (gptel-retention-turn--conversation-owned conversation)
+               (buffer-live-p buffer))
+      (with-current-buffer buffer
+        (gptel-retention-reminders-end-turn))
+      (when (and (gptel-retention-turn--request-plan request)
+                 (eq 'done (gptel-retention-host-outcome fsm)))
+        (gptel-retention-turn--complete-later conversation info request)))))
+
+(defconst gptel-retention-turn--other-refusals '(401 402 403 407 408 429)
+  "HTTP errors of a client that do not speak of the request's content.")
+
+(defun gptel-retention-turn--note-refusal (info request)
+  "Tell the backend if the provider refused REQUEST as we edited it.
+INFO holds the provider's answer (rule Z6)."
+  (let ((status (gptel-retention-host-status info)))
+    (when (and status
+               (<= 400 status 499)
+               (not (memq status gptel-retention-turn--other-refusals))
+               (gptel-retention-turn--request-edited request))
+      (gptel-retention-rpc-send
+       "request/refused"
+       (list :plan (gptel-retention-turn--request-plan request)
+             :status status
+             :body (gptel-retention-rpc-text
+                    (gptel-retention-rpc-clean-string
+                     (truncate-string-to-width
+                      (gptel-retention-host-error info) 4000))))))))
+
+(defun gptel-retention-turn--complete-later (conversation info request)
+  "Complete the turn of REQUEST in CONVERSATION once its hooks have run.
+That is soon, or before the next prepare (rule Q5).  INFO is the plist
+of the request."
+  (letrec ((complete
+            (lambda ()
+              (when (memq complete
+                          (gptel-retention-turn--conversation-pending
+                           conversation))
+                (setf (gptel-retention-turn--conversation-pending conversation)
+                      (delq complete
+                            (gptel-retention-turn--conversation-pending
+                             conversation)))
+                (gptel-retention-rpc-demote "The end of a turn was not noted"
+                  (gptel-retention-turn--complete conversation info
+                                                  request))))))
+    (setf (gptel-retention-turn--conversation-pending conversation)
+          (append (gptel-retention-turn--conversation-pending conversation)
+                  (list complete)))
+    (run-at-time 0 nil complete)))
+
+(defun gptel-retention-turn--complete-pending (conversation)
+  "Complete each turn of CONVERSATION that ended just now."
+  (mapc #'funcall (copy-sequence
+                   (gptel-retention-turn--conversation-pending
+                    conversation))))
+
+(defun gptel-retention-turn--complete (conversation info request)
+  "Hand over what the response of REQUEST will be parsed into.
+CONVERSATION is its conversation and INFO its plist.  The messages are
+those of the last piece alone, unless the whole response parses into
+something else than its pieces (rule Q3)."
+  (pcase (gptel-retention-host-span info)
+    ((and `(,_buffer ,beg ,end) (guard end))
+     (let* ((boundary (gptel-retention-turn--request-boundary request))
+            (from (or (and boundary (marker-position boundary)) beg))
+            (last (and (< from end)
+                       (gptel-retention-host-parse info from end)))
+            (whole (and (< beg end)
+                        (gptel-retention-host-parse info beg end)))
+            (pieces (append (gptel-retention-turn--request-pieces request)
+                            last)))
+       (gptel-retention-rpc-send
+        "turn/complete"
+        (append
+         (list :conversation
+               (gptel-retention-turn--conversation-id conversation)
+               :request (gptel-retention-turn--request-id request)
+               :array (gptel-retention-turn--request-array request)
+               :identity (gptel-retention-turn--request-identity request)
+               :span (gptel-retention-rpc-text
+                      (gptel-retention-host-encode (vconcat last))))
+         (unless (equal whole pieces)
+           (list :whole (gptel-retention-rpc-text
+                         (gptel-retention-host-encode (vconcat whole)))))))
+       (when boundary
+         (set-marker boundary nil))))))
+
+;;; Turning it on and off
+
+(defvar-local gptel-retention-turn--enabled nil
+  "Non-nil in buffers whose conversation is kept.")
+
+(defun gptel-retention-turn-enabled-p (&optional buffer)
+  "Return non-nil if the conversation of BUFFER is kept."
+  (buffer-local-value 'gptel-retention-turn--enabled
+                      (or buffer (current-buffer))))
+
+(defconst gptel-retention-turn--hooks
+  '((gptel-save-state-hook . gptel-retention-turn-save-id)
+    (gptel-mode-hook . gptel-retention-turn-restore)
+    (change-major-mode-hook . gptel-retention-turn-disable)
+    (kill-buffer-hook . gptel-retention-turn-disable))
+  "What runs in a buffer whose conversation is kept.")
+
+;;;###autoload
+(defun gptel-retention-turn-enable ()
+  "Keep the conversation of this buffer from its next request on.
+Start the backend, without waiting for it.  With the first buffer, gptel
+is advised."
+  (unless gptel-retention-turn--buffers
+    (advice-add 'gptel-request :around
+                #'gptel-retention-turn--around-request)
+    (dolist (function gptel-retention-host-dispatchers)
+      (when (fboundp function)
+        (advice-add function :around #'gptel-retention-turn--around-dispatch
+                    '((depth . 100))))))
+  (cl-pushnew (current-buffer) gptel-retention-turn--buffers)
+  (setq gptel-retention-turn--enabled t)
+  (pcase-dolist (`(,hook . ,function) gptel-retention-turn--hooks)
+    (add-hook hook function nil t))
+  (gptel-retention-turn-restore)
+  (gptel-retention-rpc-demote "The backend did not start"
+    (gptel-retention-rpc-ensure t)))
+
+;;;###autoload
+(defun gptel-retention-turn-disable ()
+  "No longer keep the conversation of this buffer.
+With the last buffer, gptel is as it was before."
+  (pcase-dolist (`(,hook . ,function) gptel-retention-turn--hooks)
+    (remove-hook hook function t))
+  (kill-local-variable 'gptel-retention-turn--enabled)
+  (setq gptel-retention-turn--buffers
+        (cl-delete-if-not #'buffer-live-p
+                          (delq (current-buffer)
+                                gptel-retention-turn--buffers)))
+  (unless gptel-retention-turn--buffers
+    (advice-remove 'gptel-request #'gptel-retention-turn--around-request)
+    (dolist (function gptel-retention-host-dispatchers)
+      (advice-remove function #'gptel-retention-turn--around-dispatch))))
+
+(provide 'gptel-retention-turn)
+;;; gptel-retention-turn.el ends here
