@@ -315,7 +315,10 @@ prepare or something went wrong."
          (origin "buffer")
          (outcome nil)
          (note nil))
-    (when (buffer-live-p buffer)
+    (when (and (buffer-live-p buffer)
+               (or (gptel-retention-turn-enabled-p buffer)
+                   (not (gptel-retention-turn--conversation-owned
+                         conversation))))
       (condition-case err
           (with-current-buffer buffer
             (gptel-retention-turn--watch fsm request)
@@ -581,13 +584,13 @@ and FIXED as in `gptel-retention-turn--prepare'."
                    :key (plist-get fixed :array)
                    :api (plist-get (plist-get fixed :identity) :api)
                    :generation (gptel-retention-rpc-generation))))
-         (ordinary-state (funcall state (plist-get prepared :ordinary) array))
          (sent-state (funcall state (plist-get prepared :sent) sent)))
     (unless (stringp (plist-get prepared :plan))
       (signal 'gptel-retention-protocol-error '("no plan")))
+    ;; The loop's array is none that the buffer will give again.
     (when (equal origin "buffer")
       (setf (gptel-retention-turn--conversation-ordinary conversation)
-            ordinary-state))
+            (funcall state (plist-get prepared :ordinary) array)))
     (setf (gptel-retention-turn--request-identity request)
           (plist-get fixed :identity)
           (gptel-retention-turn--request-array request)
