@@ -844,9 +844,8 @@ is advised."
     (advice-add 'gptel-request :around
                 #'gptel-retention-turn--around-request)
     (dolist (function gptel-retention-host-dispatchers)
-      (when (fboundp function)
-        (advice-add function :around #'gptel-retention-turn--around-dispatch
-                    '((depth . 100))))))
+      (advice-add function :around #'gptel-retention-turn--around-dispatch
+                  '((depth . 100)))))
   (cl-pushnew (current-buffer) gptel-retention-turn--buffers)
   (setq gptel-retention-turn--enabled t)
   (pcase-dolist (`(,hook . ,function) gptel-retention-turn--hooks)

@@ -27,7 +27,10 @@
     (list (cons "anthropic" (gptel-make-anthropic "A" :key "secret"))
           (cons "openai" (gptel-make-openai "O" :key "secret" :host "h.test"
                                             :models '(m)))
-          (cons "responses" (gptel-make-openai "R" :key "secret"))
+          (cons (if (fboundp 'gptel-openai-responses-p) ; since 0.9.9.5
+                    "responses"
+                  "openai")
+                (gptel-make-openai "R" :key "secret"))
           (cons "gemini" (gptel-make-gemini "G" :key "secret"))
           (cons "ollama" (gptel-make-ollama "L" :models '(m)))
           (cons "deepseek" (gptel-make-deepseek "D" :key "secret"))

@@ -13,6 +13,7 @@
 
 (require 'test-helper)
 (require 'gptel)
+(require 'gptel-curl nil t)             ; part of gptel-request since 0.9.9.3
 (require 'gptel-openai)
 (require 'gptel-org)
 (require 'markdown-mode)
