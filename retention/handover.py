@@ -20,7 +20,7 @@ STALE = 3600.0  # seconds; a file is read within the client's time-out, seconds 
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def read(text: Text) -> bytes:
+def read_text(text: Text) -> bytes:
     """Return the bytes of TEXT, inline or handed over; a handed-over file is removed.
 
     The file has to be a regular one with an absolute name and a single link, owned by this user and
@@ -49,14 +49,16 @@ def read(text: Text) -> bytes:
         os.close(handle)
 
 
-def write(directory: Path, data: bytes) -> File:
+def write_file(directory: str, data: bytes, label: str = "answer") -> File:
     """Write DATA to a new file of mode 0600 in DIRECTORY and return what names it.
 
-    Raise HandOverError if DIRECTORY is not one in which only this
-    user can put or replace files, or if it is full; nothing is left behind then.
+    LABEL becomes a part of the file's name, for somebody who looks into DIRECTORY.  Raise
+    HandOverError if DIRECTORY is not one in which only this user can put or replace files, or if it
+    is full; nothing is left behind then.
     """
     _check_directory(directory)
-    path = str(directory / f"{PREFIX}{os.urandom(8).hex()}.json")
+    # Random as well: another backend may use the same directory and the same label.
+    path = f"{directory}/{PREFIX}{label}-{os.urandom(8).hex()}.json"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as error:
@@ -71,7 +73,7 @@ def write(directory: Path, data: bytes) -> File:
     return File(file=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def sweep(directory: Path, now: float, older: float = STALE) -> int:
+def sweep(directory: str, now: float, older: float = STALE) -> int:
     """Remove hand-over files in DIRECTORY that nobody came for, and return how many.
 
     Those are files whose name begins with PREFIX, that are private to this user and were last
@@ -86,7 +88,7 @@ def sweep(directory: Path, now: float, older: float = STALE) -> int:
                 if entry.name.startswith(PREFIX):
                     removed += _sweep_one(entry.path, now - older)
     except OSError as error:
-        raise _failed(str(directory), "cannot be swept", error) from error
+        raise _failed(directory, "cannot be swept", error) from error
     return removed
 
 
@@ -119,13 +121,13 @@ def _refusal(found: os.stat_result) -> str:
     return ""
 
 
-def _check_directory(directory: Path) -> None:
-    if not directory.is_absolute():
-        raise HandOverError(f"{directory}: not an absolute directory name")
+def _check_directory(directory: str) -> None:
+    if not directory.startswith("/"):
+        raise HandOverError(f"{directory!r}: not an absolute directory name")
     try:
-        found = directory.stat()
+        found = Path(directory).stat()
     except (OSError, ValueError) as error:
-        raise _failed(str(directory), "cannot be used", error) from error
+        raise _failed(directory, "cannot be used", error) from error
     if not stat.S_ISDIR(found.st_mode):
         raise HandOverError(f"{directory}: not a directory")
     # In a sticky directory (/tmp, /dev/shm) others cannot replace our files.

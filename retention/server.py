@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -84,7 +83,7 @@ class Endpoint:
         self._service = service
         self._clock = clock
         self._debug = debug
-        self._handover: Path | None = None  # the client's, known after `initialize`
+        self._handover = ""  # the client's directory, known after `initialize`
 
     def answer(self, body: bytes) -> bytes | None:
         """Return the answer to the message BODY, or None where none is due. Never raises."""
@@ -123,18 +122,18 @@ class Endpoint:
             self._use_handover(msgspec.json.decode(params, type=protocol.Initialize).handover)
         if len(result) <= MAX_RESULT:
             return result
-        if self._handover is None:
+        if not self._handover:
             raise HandOverError(
                 f"the answer has {len(result)} bytes and `initialize` named no directory for it"
             )
-        return msgspec.json.encode(handover.write(self._handover, result))
+        return msgspec.json.encode(handover.write_file(self._handover, result))
 
     def _use_handover(self, directory: str) -> None:
-        self._handover = Path(directory) if directory else None
-        if self._handover is None:
+        self._handover = directory
+        if not directory:
             return
         try:
-            handover.sweep(self._handover, self._clock())
+            handover.sweep(directory, self._clock())
         except HandOverError as error:  # said now, and as a typed error once a file is needed
             log(str(error))
 
