@@ -1,21 +1,6 @@
-;;; gptel-retention-sections.el --- Sections and reminders -*- lexical-binding: t; -*-
-
-;; Copyright (C) 2026 The gptel-retention authors
+;;; gptel-retention-sections.el --- Sections, reminders  -*- lexical-binding: t; -*-
 
 ;; SPDX-License-Identifier: GPL-3.0-or-later
-
-;; This program is free software; you can redistribute it and/or modify
-;; it under the terms of the GNU General Public License as published by
-;; the Free Software Foundation, either version 3 of the License, or
-;; (at your option) any later version.
-
-;; This program is distributed in the hope that it will be useful,
-;; but WITHOUT ANY WARRANTY; without even the implied warranty of
-;; MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE.  See the
-;; GNU General Public License for more details.
-
-;; You should have received a copy of the GNU General Public License
-;; along with this program.  If not, see <https://www.gnu.org/licenses/>.
 
 ;;; Commentary:
 
@@ -363,9 +348,11 @@ live sections."
          (names (or selection
                     (gptel-retention-sections--names state loopp))))
     (setf (gptel-retention-sections--state-in-loop state) loopp)
-    (unless (or loopp selection)
-      (setf (gptel-retention-sections--state-selection state) (list names)
-            (gptel-retention-sections--state-fresh state) t))
+    (unless loopp
+      (setf (gptel-retention-sections--state-fresh state) t)
+      (unless selection
+        (setf (gptel-retention-sections--state-selection state)
+              (list names))))
     (vconcat
      (mapcar (lambda (name)
                (gptel-retention-sections--collect-one state name loopp))
@@ -447,6 +434,16 @@ An error is reported once and becomes part of the reading."
           (- (float-time) start))
     reading))
 
+(defun gptel-retention-sections-read (name)
+  "Read the section NAME now, for the user, and return what that gave.
+It is (BODY PROBLEM SECONDS): BODY and PROBLEM are strings or nil."
+  (if-let* ((section (alist-get name gptel-retention-section-definitions))
+            (reading (gptel-retention-sections--read section)))
+      (list (gptel-retention-sections--reading-body reading)
+            (gptel-retention-sections--reading-problem reading)
+            (gptel-retention-sections--reading-seconds reading))
+    (list nil "not defined" 0)))
+
 (defun gptel-retention-sections--refresh-later (state)
   "Read the live sections of this remote buffer again, outside a sentinel.
 STATE holds the timer; one is pending at most."
@@ -456,7 +453,7 @@ STATE holds the timer; one is pending at most."
                                (current-buffer)))))
 
 (defun gptel-retention-sections--refresh (buffer)
-  "Read the live sections of BUFFER; a failure keeps the last reading."
+  "Read the live sections of BUFFER; after a failure the last reading stays."
   (when (buffer-live-p buffer)
     (with-current-buffer buffer
       (when-let* ((state gptel-retention-sections--state))
@@ -500,8 +497,8 @@ it was delivered takes the place of the earlier.  BODY is a string, or
 a function that returns one or nil, called in the conversation's
 buffer.  The conversation is that of BUFFER, by default the current.
 
-POLICY is `on' (an event, the default), `once', (every N) or
-(while CONDITION), see `gptel-retention-define-reminder'.  The first
+POLICY is `on' (an event, the default), `once', (every N) or (while
+CONDITION), see `gptel-retention-define-reminder'.  The first
 two belong to the turn in which they are raised, or to the next if
 none is under way: they are dropped when it ends, unless SURVIVE is
 non-nil.  The others stay until `gptel-retention-cancel-reminder'.
@@ -608,7 +605,7 @@ On an error report it once and return `failed'."
      'failed)))
 
 (defun gptel-retention-reminders--plist (reminder)
-  "Return REMINDER as it crosses to the backend, or nil if it says nothing."
+  "Return REMINDER as it crosses to the backend, or nil without a text."
   (let* ((condition (gptel-retention-reminder-condition reminder))
          (state (and condition
                      (gptel-retention-reminders--guard reminder condition)))
@@ -837,7 +834,7 @@ SHOWN of its SIZE bytes are in TEXT, which is stated if some are not."
          "\n")))))
 
 (defun gptel-retention-sections--git-branch (line)
-  "Return what LINE, the first of git's status, says of the branch."
+  "Return what is known of the branch from LINE, the first of git's status."
   (pcase (string-remove-prefix "## " line)
     ("HEAD (no branch)" "Branch: none (detached HEAD)")
     ((rx bos "No commits yet on " (let branch (+ any)))
@@ -849,7 +846,7 @@ SHOWN of its SIZE bytes are in TEXT, which is stated if some are not."
     (branch (format "Branch: %s" branch))))
 
 (defun gptel-retention-sections--git-changes (changes)
-  "Return lines that state CHANGES, lines of git's status."
+  "Return lines for the section from CHANGES, lines of git's status."
   (if (null changes)
       '("The work tree is clean.")
     `(,(format "Changed files (%d), in git's short format:" (length changes))
@@ -891,7 +888,7 @@ set: %s"
              :text gptel-retention-goal :since (float-time))))))
 
 (defun gptel-retention-sections--duration (seconds)
-  "Return SECONDS in words, in steps that grow with it."
+  "Return SECONDS in words, the longer the coarser."
   (let ((minutes (floor seconds 60)))
     (cond ((< minutes 5) "less than 5 minutes")
           ((< minutes 60) (format "%d minutes" (* 5 (/ minutes 5))))
@@ -902,7 +899,7 @@ set: %s"
 ;;; Journal, skills, memory
 
 (defun gptel-retention-sections-journal ()
-  "Return what the journal directory holds, or nil if none is configured."
+  "Return the entries of the journal directory, or nil if none is configured."
   (when gptel-retention-journal-directory
     (let* ((directory (file-name-as-directory
                        (expand-file-name gptel-retention-journal-directory

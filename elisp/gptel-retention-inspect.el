@@ -1,0 +1,463 @@
+;;; gptel-retention-inspect.el --- Show what was sent  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; The indicator in the mode line, the buffers that show the requests, the log
+;; and the objects of a conversation, and the menu.  What these show comes from
+;; the backend's `inspect' methods, which the command line tool uses as well.
+;;
+;; Only commands of the user wait for the backend here.
+
+;;; Code:
+
+(require 'button)
+(require 'cl-lib)
+(require 'seq)
+(require 'subr-x)
+(require 'transient)
+(require 'gptel-retention-rpc)
+(require 'gptel-retention-turn)
+(require 'gptel-retention-sections)
+
+(declare-function gptel-retention-mode "gptel-retention" (&optional arg))
+(declare-function gptel-retention-set-goal "gptel-retention" (objective))
+(declare-function gptel-retention-forget "gptel-retention" ())
+(declare-function gptel-retention-restart-backend "gptel-retention" ())
+(declare-function gptel-retention-install-backend "gptel-retention" ())
+
+(defcustom gptel-retention-status-requests 20
+  "Requests that `gptel-retention-status' shows, the newest first."
+  :type 'natnum
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-log-rows 200
+  "Rows that `gptel-retention-log' shows, the last ones of the log."
+  :type 'natnum
+  :group 'gptel-retention)
+
+(defconst gptel-retention-inspect--timeout 10
+  "Seconds that a command of the user waits for the backend.")
+
+;;; The indicator
+
+(defvar-local gptel-retention-inspect--indicator nil
+  "What the mode line shows of the last request, a string, or nil.")
+
+(defun gptel-retention-inspect-indicator ()
+  "Return the indicator of this conversation for the mode line.
+It is \" R\" before the first request, \" R!\" when the last one went
+out as gptel made it.  Otherwise it is like \" R:2+1 98%\": two sections
+and one reminder were delivered, and 98 % of the messages repeat the
+request before."
+  (or gptel-retention-inspect--indicator
+      (gptel-retention-inspect--lighter " R" "No request so far")))
+
+(defun gptel-retention-inspect-note (outcome)
+  "Let the mode line show OUTCOME, that of the last prepare.
+For `gptel-retention-after-prepare-functions'."
+  (setq gptel-retention-inspect--indicator
+        (gptel-retention-inspect--lighter
+         (gptel-retention-inspect--short outcome)
+         (string-join (gptel-retention-inspect--outcome outcome) "\n")))
+  (force-mode-line-update))
+
+(defun gptel-retention-inspect-forget ()
+  "Show nothing of the last request any more."
+  (setq gptel-retention-inspect--indicator nil)
+  (force-mode-line-update))
+
+(defvar gptel-retention-inspect--lighter-map
+  (define-keymap "<mode-line> <mouse-1>" #'gptel-retention-menu)
+  "Keymap of the indicator.")
+
+(defun gptel-retention-inspect--lighter (text help)
+  "Return TEXT for the mode line, explained by HELP."
+  (propertize text
+              'help-echo (concat "Retention\n" help "\nmouse-1: menu")
+              'mouse-face 'mode-line-highlight
+              'local-map gptel-retention-inspect--lighter-map))
+
+(defun gptel-retention-inspect--short (outcome)
+  "Return OUTCOME in a few characters, for the mode line."
+  (let ((sections (length (plist-get outcome :sections)))
+        (reminders (length (plist-get outcome :reminders)))
+        (share (gptel-retention-inspect--share outcome)))
+    (if (plist-get outcome :error)
+        " R!"
+      ;; The mode line reads a % as a construct of its own.
+      (concat " R"
+              (cond ((> reminders 0) (format ":%d+%d" sections reminders))
+                    ((> sections 0) (format ":%d" sections)))
+              (and share (format " %d%%%%" share))))))
+
+(defun gptel-retention-inspect--share (outcome)
+  "Return the percentage of OUTCOME's array that was sent before, or nil."
+  (let ((reused (or (plist-get outcome :reused) 0))
+        (total (or (plist-get outcome :total) 0)))
+    (and (> total 0) (floor (* 100.0 (/ reused (float total)))))))
+
+(defun gptel-retention-inspect--outcome (outcome)
+  "Return lines that tell OUTCOME, the plist of a prepare."
+  (if-let* ((err (plist-get outcome :error)))
+      (list "Sent as gptel made it:" (error-message-string err))
+    (let ((share (gptel-retention-inspect--share outcome)))
+      (append
+       (list (format "Sections delivered: %s"
+                     (gptel-retention-inspect--names
+                      (mapcar (lambda (section)
+                                (format "%s (%s)"
+                                        (plist-get section :name)
+                                        (plist-get section :reason)))
+                              (plist-get outcome :sections))))
+             (format "Reminders delivered: %s"
+                     (gptel-retention-inspect--names
+                      (plist-get outcome :reminders)))
+             (format "Earlier deliveries put back: %d"
+                     (or (plist-get outcome :restored) 0)))
+       (and share
+            (list (format "Repeats the request before: %d %% of %s"
+                          share (file-size-human-readable
+                                 (plist-get outcome :total)))))
+       (and (plist-get outcome :seconds)
+            (list (format "Took: %.0f ms"
+                          (* 1000 (plist-get outcome :seconds)))))
+       (mapcar #'gptel-retention-inspect--reason
+               (plist-get outcome :reasons))))))
+
+(defun gptel-retention-inspect--names (names)
+  "Return the strings in the sequence NAMES as one."
+  (if (seq-empty-p names) "none" (mapconcat #'identity names ", ")))
+
+(defun gptel-retention-inspect--reason (reason)
+  "Return the plist REASON as a line."
+  (concat (plist-get reason :code)
+          (let ((detail (plist-get reason :detail)))
+            (if (member detail '(nil "")) "" (concat ": " detail)))))
+
+;;; Asking the backend
+
+(defun gptel-retention-inspect--ask (method params)
+  "Return what the backend answers to METHOD with PARAMS, a plist.
+An error of it is the user's to see."
+  (condition-case err
+      (let ((answer (gptel-retention-rpc-call
+                     method params gptel-retention-inspect--timeout)))
+        ;; A result too large for a frame is handed over in a file.
+        (if (and (plist-get answer :file) (plist-get answer :sha256))
+            (json-parse-string (gptel-retention-rpc-read-text answer)
+                               :object-type 'plist :null-object nil
+                               :false-object :json-false)
+          answer))
+    (gptel-retention-error
+     (user-error "[retention] %s" (error-message-string err)))))
+
+(defun gptel-retention-inspect--id ()
+  "Return the id of this buffer's conversation.
+Signal a `user-error' if it has none yet."
+  (or (gptel-retention-turn-id)
+      (user-error "[retention] No request was sent from this buffer yet")))
+
+;;; Buffers
+
+(defvar-local gptel-retention-inspect--source nil
+  "The conversation buffer that this buffer tells about.")
+
+(defvar-keymap gptel-retention-inspect-mode-map
+  :doc "Keymap of `gptel-retention-inspect-mode'."
+  :parent (make-composed-keymap button-buffer-map special-mode-map)
+  "s" #'gptel-retention-status
+  "l" #'gptel-retention-log
+  "o" #'gptel-retention-show
+  "?" #'gptel-retention-menu)
+
+(define-derived-mode gptel-retention-inspect-mode special-mode "Retention"
+  "Major mode of buffers that tell what was sent and why.
+\\{gptel-retention-inspect-mode-map}"
+  :interactive nil
+  (setq truncate-lines t))
+
+(defun gptel-retention-inspect--conversation-buffer ()
+  "Return the conversation buffer that a command here is about."
+  (let ((source (or gptel-retention-inspect--source (current-buffer))))
+    (if (buffer-live-p source)
+        source
+      (user-error "[retention] The conversation's buffer is gone"))))
+
+(defun gptel-retention-inspect--display (name source insert)
+  "Show the buffer *retention NAME* about the buffer SOURCE.
+INSERT is a function that inserts its content, called with SOURCE
+current before, and again when the buffer is reverted.  It returns a
+function without arguments that inserts."
+  (let* ((buffer (get-buffer-create (format "*retention %s*" name)))
+         (fill (with-current-buffer source (funcall insert))))
+    (with-current-buffer buffer
+      (unless (derived-mode-p 'gptel-retention-inspect-mode)
+        (gptel-retention-inspect-mode))
+      (setq gptel-retention-inspect--source source
+            revert-buffer-function
+            (lambda (&rest _)
+              (gptel-retention-inspect--display name source insert)))
+      (let ((inhibit-read-only t))
+        (erase-buffer)
+        (funcall fill)
+        (goto-char (point-min))))
+    (display-buffer buffer)
+    buffer))
+
+(defun gptel-retention-inspect--heading (text)
+  "Insert TEXT as a heading."
+  (insert (propertize text 'face 'bold) "\n"))
+
+(defun gptel-retention-inspect--digest (digest)
+  "Insert the start of DIGEST as a button to show the object."
+  (insert-text-button (substring digest 0 (min 12 (length digest)))
+                      'action (lambda (_) (gptel-retention-show digest))
+                      'help-echo digest
+                      'follow-link t))
+
+(defun gptel-retention-inspect--time (seconds)
+  "Return SECONDS since the epoch as a local time."
+  (format-time-string "%F %T" seconds))
+
+;;; Status
+
+;;;###autoload
+(defun gptel-retention-status ()
+  "Show the backend and the last requests of this conversation."
+  (interactive)
+  (let ((source (gptel-retention-inspect--conversation-buffer)))
+    (gptel-retention-inspect--display
+     "status" source #'gptel-retention-inspect--status)))
+
+(defun gptel-retention-inspect--status ()
+  "Ask for the status of this conversation; return a function to insert it."
+  (let* ((name (buffer-name))
+         (id (gptel-retention-turn-id))
+         (last (gptel-retention-turn-last))
+         (answer (and id (gptel-retention-inspect--ask
+                          "inspect/requests"
+                          (list :id id
+                                :limit gptel-retention-status-requests))))
+         (status (gptel-retention-rpc-status)))
+    (lambda ()
+      (gptel-retention-inspect--heading (format "Conversation in %s" name))
+      (insert (format "Id:      %s\n" (or id "none yet")))
+      (gptel-retention-inspect--insert-backend status)
+      (when last
+        (insert "\n")
+        (gptel-retention-inspect--heading "Last request")
+        (dolist (line (gptel-retention-inspect--outcome last))
+          (insert line "\n")))
+      (when answer
+        (insert "\n")
+        (gptel-retention-inspect--insert-requests answer)))))
+
+(defun gptel-retention-inspect--insert-backend (status)
+  "Insert STATUS, the plist of `gptel-retention-rpc-status'."
+  (insert "Backend: "
+          (pcase (plist-get status :state)
+            ('ready (format "ready, version %s\nStore:   %s"
+                            (plist-get status :version)
+                            (plist-get status :store)))
+            ('paused (format "failed, left alone for %d s"
+                             (ceiling (plist-get status :pause))))
+            (state (symbol-name state)))
+          "\n"))
+
+(defun gptel-retention-inspect--insert-requests (answer)
+  "Insert ANSWER, the backend's to a question for requests."
+  (let ((refusal (plist-get answer :refusal))
+        (requests (plist-get answer :requests)))
+    (gptel-retention-inspect--heading
+     (format "Requests in %d turns, the newest first"
+             (plist-get answer :turns)))
+    (when refusal
+      (insert (format "The provider refused an edited request (HTTP %s): \
+edits are held back at step %s.\n"
+                      (plist-get refusal :status) (plist-get refusal :step))))
+    (if (seq-empty-p requests)
+        (insert "None so far.\n")
+      (seq-do #'gptel-retention-inspect--insert-request requests))))
+
+(defun gptel-retention-inspect--insert-request (request)
+  "Insert REQUEST, a plist, as a line and what belongs to it."
+  (insert (format "#%-4s turn %-3s %-6s %s  %7s  %s kept, %s new\n"
+                  (plist-get request :request) (plist-get request :turn)
+                  (plist-get request :origin)
+                  (gptel-retention-inspect--time (plist-get request :at))
+                  (file-size-human-readable (plist-get request :bytes))
+                  (plist-get request :kept) (plist-get request :new)))
+  (pcase-dolist (`(,title . ,key)
+                 '(("sections" . :sections) ("reminders" . :reminders)))
+    (let ((names (plist-get request key)))
+      (unless (seq-empty-p names)
+        (insert "      " title ": "
+                (gptel-retention-inspect--names names) "\n"))))
+  (seq-do (lambda (reason)
+            (insert "      " (gptel-retention-inspect--reason reason) "\n"))
+          (plist-get request :reasons)))
+
+;;; Log
+
+;;;###autoload
+(defun gptel-retention-log (&optional bodies)
+  "Show the log of this conversation.
+With a prefix argument BODIES show the stored texts as well."
+  (interactive "P")
+  (let ((source (gptel-retention-inspect--conversation-buffer)))
+    (gptel-retention-inspect--display
+     "log" source
+     (lambda () (gptel-retention-inspect--log (and bodies t))))))
+
+(defun gptel-retention-inspect--log (bodies)
+  "Ask for the log of this conversation; return a function to insert it.
+BODIES non-nil asks for the texts too."
+  (let* ((name (buffer-name))
+         (answer (gptel-retention-inspect--ask
+                  "inspect/log"
+                  (list :id (gptel-retention-inspect--id)
+                        :bodies (if bodies t :json-false)
+                        :limit gptel-retention-log-rows)))
+         (rows (plist-get answer :rows))
+         (total (plist-get answer :total)))
+    (lambda ()
+      (gptel-retention-inspect--heading
+       (format "Log of %s: %d rows%s" name total
+               (if (< (length rows) total)
+                   (format ", the last %d shown" (length rows))
+                 "")))
+      (seq-do #'gptel-retention-inspect--insert-row rows))))
+
+(defun gptel-retention-inspect--insert-row (row)
+  "Insert ROW, a plist, as a line and what belongs to it."
+  (let ((delivery (plist-get row :delivery))
+        (round (plist-get row :round)))
+    (insert (format "%5s  %-9s %-9s " (plist-get row :row)
+                    (plist-get row :role) (plist-get row :face)))
+    (gptel-retention-inspect--digest (plist-get row :digest))
+    (when-let* ((bytes (plist-get row :bytes)))
+      (insert (format "  %7s" (file-size-human-readable bytes))))
+    (when round
+      (insert (format "  round %s" round)))
+    (insert "\n")
+    (when delivery
+      (gptel-retention-inspect--insert-delivery delivery))
+    (when-let* ((body (plist-get row :body)))
+      (insert (replace-regexp-in-string "^" "       | " body) "\n"))))
+
+(defun gptel-retention-inspect--insert-delivery (delivery)
+  "Insert what DELIVERY, a plist, carried."
+  (insert (format "       delivery of turn %s%s: " (plist-get delivery :turn)
+                  (if (eq t (plist-get delivery :inside))
+                      ", inside this message" "")))
+  (gptel-retention-inspect--digest (plist-get delivery :text))
+  (insert "\n")
+  (seq-do (lambda (section)
+            (insert (format "         %s%s " (plist-get section :name)
+                            (if (eq t (plist-get section :inactive))
+                                " (inactive)" "")))
+            (gptel-retention-inspect--digest (plist-get section :body))
+            (insert "\n"))
+          (plist-get delivery :sections))
+  (unless (seq-empty-p (plist-get delivery :reminders))
+    (insert "         reminders: "
+            (gptel-retention-inspect--names (plist-get delivery :reminders))
+            "\n")))
+
+;;; Objects
+
+(defun gptel-retention-inspect--digest-at-point ()
+  "Return the digest at point, or nil."
+  (if-let* ((button (button-at (point)))
+            (digest (button-get button 'help-echo)))
+      digest
+    (save-excursion
+      (skip-chars-backward "0-9a-f")
+      (and (looking-at "[0-9a-f]\\{6,64\\}\\_>")
+           (match-string-no-properties 0)))))
+
+;;;###autoload
+(defun gptel-retention-show (digest)
+  "Show the stored object whose digest begins with DIGEST.
+Interactively it is the one at point, or it is read."
+  (interactive
+   (list (or (gptel-retention-inspect--digest-at-point)
+             (read-string "Digest (hexadecimal, or its start): "))))
+  (gptel-retention-inspect--display
+   "object" (gptel-retention-inspect--conversation-buffer)
+   (lambda ()
+     (let ((answer (gptel-retention-inspect--ask "inspect/object"
+                                                 (list :digest digest))))
+       (lambda () (gptel-retention-inspect--insert-object answer))))))
+
+(defun gptel-retention-inspect--insert-object (object)
+  "Insert OBJECT, a plist."
+  (gptel-retention-inspect--heading
+   (format "%s %s, %s bytes" (plist-get object :kind)
+           (plist-get object :digest) (plist-get object :bytes)))
+  (insert "\n"
+          (or (plist-get object :text)
+              (json-serialize (plist-get object :section)
+                              :null-object nil :false-object :json-false))
+          "\n"))
+
+;;; Sections
+
+;;;###autoload
+(defun gptel-retention-list-sections ()
+  "Show which sections there are and what they say here."
+  (interactive)
+  (gptel-retention-inspect--display
+   "sections" (gptel-retention-inspect--conversation-buffer)
+   #'gptel-retention-inspect--sections))
+
+(defun gptel-retention-inspect--sections ()
+  "Read the sections of this conversation; return a function to insert them."
+  (let* ((name (buffer-name))
+         (selected gptel-retention-sections)
+         (definitions gptel-retention-section-definitions)
+         (readings (mapcar #'gptel-retention-sections-read selected)))
+    (lambda ()
+      (gptel-retention-inspect--heading (format "Sections of %s" name))
+      (cl-mapc #'gptel-retention-inspect--insert-reading selected readings)
+      (insert "\n")
+      (gptel-retention-inspect--heading "Not selected")
+      (pcase-dolist (`(,other . ,section) definitions)
+        (unless (memq other selected)
+          (insert (format "%s: %s\n" other
+                          (or (gptel-retention-section-doc section)
+                              (gptel-retention-section-title section)))))))))
+
+(defun gptel-retention-inspect--insert-reading (name reading)
+  "Insert the section NAME and READING, (BODY PROBLEM SECONDS)."
+  (pcase-let ((`(,body ,problem ,seconds) reading))
+    (insert (format "\n%s (%.0f ms)\n" (propertize (symbol-name name)
+                                                   'face 'underline)
+                    (* 1000 seconds))
+            (cond (problem (concat "Could not be read: " problem))
+                  (body body)
+                  (t "Nothing to tell."))
+            "\n")))
+
+;;; Menu
+
+;;;###autoload (autoload 'gptel-retention-menu "gptel-retention-inspect" nil t)
+(transient-define-prefix gptel-retention-menu ()
+  "What can be done with this conversation."
+  [["Show"
+    ("s" "status" gptel-retention-status)
+    ("l" "log" gptel-retention-log)
+    ("o" "object" gptel-retention-show)
+    ("S" "sections" gptel-retention-list-sections)]
+   ["Conversation"
+    ("m" "turn on or off" gptel-retention-mode)
+    ("g" "goal" gptel-retention-set-goal)
+    ("F" "forget" gptel-retention-forget)]
+   ["Backend"
+    ("r" "restart" gptel-retention-restart-backend)
+    ("i" "install" gptel-retention-install-backend)]])
+
+(provide 'gptel-retention-inspect)
+;;; gptel-retention-inspect.el ends here
