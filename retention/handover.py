@@ -58,7 +58,9 @@ def write_file(directory: str, data: bytes, label: str = "answer") -> File:
     """
     _check_directory(directory)
     # Random as well: another backend may use the same directory and the same label.
-    path = f"{directory}/{PREFIX}{label}-{os.urandom(8).hex()}.json"
+    name = f"{PREFIX}{label}-{os.urandom(8).hex()}.json"
+    # Spelt as the client did, who compares the directory by name.
+    path = f"{directory}{name}" if directory.endswith("/") else f"{directory}/{name}"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as error:

@@ -136,6 +136,13 @@ def test_write_makes_a_private_file_that_read_takes(directory: Path):
     assert handover.read_text(file) == b"answer"
 
 
+def test_write_spells_the_directory_as_the_client_did(directory: Path):
+    """The adapter takes only files whose directory's name is the one that it gave, slash and all."""
+    for spelt in (f"{directory}", f"{directory}/"):
+        file = handover.write_file(spelt, b"answer").file
+        assert file.startswith(f"{directory}/{handover.PREFIX}")
+
+
 def test_write_gives_each_answer_a_file_of_its_own(directory: Path):
     first, second = (
         handover.write_file(str(directory), b"1"),

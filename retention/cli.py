@@ -1,0 +1,442 @@
+"""The debug command line, over the same service functions as the server.
+
+Owns arguments, human output and exit statuses; `--json` prints what the RPC method answers.  A
+command that only looks never makes a store.  Statuses: 0 fine, 1 `check` found problems, 2 bad
+input, 3 the store cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import retention
+from retention import protocol, server
+from retention.errors import (
+    ClientError,
+    InvalidParams,
+    RetentionError,
+    StoreError,
+    UnknownConversation,
+)
+
+if TYPE_CHECKING:
+    from retention.service import Service
+    from retention.store import Store
+
+EXIT_FINE = 0
+EXIT_PROBLEMS = 1
+EXIT_BAD_INPUT = 2
+EXIT_STORE = 3
+
+MIN_PREFIX = 4  # characters; fewer name a conversation by accident
+SHORT = 12  # hexadecimal digits of an id or digest in tables; --json has all of them
+CELL = 60  # characters of a table's cell; --json has all of them
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that ARGUMENTS name and return the exit status."""
+    options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # the locale may lack a character
+    command: Command = COMMANDS[options.command]
+    try:
+        status = command.run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # as in `retention log ab12 | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FINE
+    except RetentionError as error:
+        print(f"retention: {_printable(str(error))}", file=sys.stderr)
+        return EXIT_BAD_INPUT if isinstance(error, ClientError) else EXIT_STORE
+
+
+def default_store(environment: Mapping[str, str]) -> Path:
+    """Return the store's directory below XDG_DATA_HOME, which counts only if it is absolute."""
+    base = environment.get("XDG_DATA_HOME", "")
+    home = environment.get("HOME") or "~"
+    parent = Path(base) if base.startswith("/") else Path(home, ".local", "share").expanduser()
+    return parent / "gptel-retention"
+
+
+# Commands: each returns the exit status
+
+
+def run_serve(options: argparse.Namespace) -> int:
+    """Answer the adapter on standard input and output."""
+    store: Store | None = None
+
+    def open_service() -> server.Service:
+        nonlocal store
+        try:
+            store = _open(options, make=True)
+        except RetentionError as error:
+            server.log(str(error))
+            return _Unusable(error)
+        return _service(store)
+
+    try:
+        status = server.run(open_service, debug=options.debug)
+    finally:
+        if store is not None:
+            store.close()
+    return status or (EXIT_FINE if store else EXIT_STORE)
+
+
+def run_conversations(options: argparse.Namespace) -> int:
+    """List the conversations, the last used first."""
+    with _Session(options) as session:
+        found = session.call("conversation/list")
+    if options.json:
+        return _print_json(found)
+    rows = [
+        (
+            item["id"][:SHORT],
+            str(item["turns"]),
+            str(item["requests"]),
+            str(item["rows"]),
+            _when(item["used"]),
+            item["title"] or ", ".join(item["files"]) or "-",
+        )
+        for item in found["conversations"]
+    ]
+    return _print_table(("CONV", "TURNS", "REQUESTS", "ROWS", "USED", "TITLE"), rows, right="123")
+
+
+def run_log(options: argparse.Namespace) -> int:
+    """Show a conversation's log: its messages and deliveries, in order."""
+    with _Session(options) as session:
+        conversation = session.conversation(options.conversation)
+        found = session.call(
+            "inspect/log", id=conversation, bodies=options.bodies, limit=options.limit
+        )
+    if options.json:
+        return _print_json(found)
+    if options.bodies:
+        for row in found["rows"]:
+            print(f"-- row {row['row']}  {row['face']}  {row['role']}  {_carried(row)}")
+            print(_printable("(not readable)" if row["body"] is None else row["body"]))
+    else:
+        rows = [
+            (str(row["row"]), str(row["after"]), row["face"], row["role"], str(row["bytes"]),
+             row["digest"][:SHORT], _carried(row))
+            for row in found["rows"]
+        ]  # fmt: skip
+        columns = ("ROW", "AFTER", "FACE", "ROLE", "BYTES", "DIGEST", "DELIVERY")
+        _print_table(columns, rows, right="014")
+    if len(found["rows"]) < found["total"]:
+        print(f"the last {len(found['rows'])} of {found['total']} rows; see --limit")
+    return EXIT_FINE
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Print a stored object: the exact text of a message, delivery, head or section."""
+    with _Session(options) as session:
+        found = session.call("inspect/object", digest=options.digest)
+    if options.json:
+        return _print_json(found)
+    print(f"{found['kind']} {found['digest']}, {found['bytes']} bytes", file=sys.stderr)
+    text = found["text"] if "text" in found else _json(found["section"])
+    print(_printable(text))
+    return EXIT_FINE
+
+
+def run_requests(options: argparse.Namespace) -> int:
+    """List a conversation's last requests, the newest first, and why each looked as it did."""
+    with _Session(options) as session:
+        conversation = session.conversation(options.conversation)
+        found = session.call("inspect/requests", id=conversation, limit=options.limit)
+    if options.json:
+        return _print_json(found)
+    rows = [
+        (str(item["request"]), str(item["turn"]), _when(item["at"]), item["origin"],
+         str(item["bytes"]), f"{item['kept']}+{item['new']}",
+         " ".join([*item["sections"], *item["reminders"]]) or "-",
+         " ".join(reason["code"] for reason in item["reasons"]) or "-")
+        for item in found["requests"]
+    ]  # fmt: skip
+    columns = ("REQ", "TURN", "AT", "ORIGIN", "BYTES", "ROWS", "DELIVERED", "REASONS")
+    _print_table(columns, rows, right="014")
+    if found["refusal"]:
+        refusal = found["refusal"]
+        print(f"edits are held back (step {refusal['step']}) since a status {refusal['status']}")
+    return EXIT_FINE
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Verify every object and every reference of the store."""
+    with _Session(options) as session:
+        found = session.call("inspect/check")
+    problems = found["problems"]
+    if options.json:
+        _print_json(found)
+    elif problems:
+        for problem in problems:
+            print(_printable("  ".join(str(value) for value in problem.values())))
+        print(f"{len(problems)} problems")
+    else:
+        print("no problems")
+    return EXIT_PROBLEMS if problems else EXIT_FINE
+
+
+def run_forget(options: argparse.Namespace) -> int:
+    """Remove a conversation with all that no other conversation needs."""
+    with _Session(options) as session:
+        conversation = session.conversation(options.conversation)
+        session.call("conversation/forget", id=conversation)
+    if options.json:
+        return _print_json({"id": conversation})
+    print(f"forgot {conversation}; `retention compact` gives its space back to the disk")
+    return EXIT_FINE
+
+
+def run_compact(options: argparse.Namespace) -> int:
+    """Rewrite the store's file without free space; other processes may use it meanwhile."""
+    path = _path(options)
+    before = _disk_usage(path)
+    with _Session(options) as session:
+        session.store.compact()
+    after = _disk_usage(path)
+    if options.json:
+        return _print_json({"before": before, "after": after})
+    print(f"{before} bytes before, {after} bytes after")
+    return EXIT_FINE
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What runs a command, and what adds its own arguments."""
+
+    run: Callable[[argparse.Namespace], int]
+    add: Callable[[argparse.ArgumentParser], None]
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _add_debug(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--debug", action="store_true", help="log errors in full; they may quote conversations"
+    )
+
+
+def _add_conversation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "conversation",
+        metavar="CONV",
+        help=f"a conversation's id, or at least {MIN_PREFIX} characters that only it begins with",
+    )
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    _add_conversation(parser)
+    parser.add_argument("--bodies", action="store_true", help="print the stored texts")
+    parser.add_argument("--limit", type=_count, default=1000, metavar="N", help="the last N rows")
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    _add_conversation(parser)
+    parser.add_argument("--limit", type=_count, default=20, metavar="N", help="the last N requests")
+
+
+def _add_digest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("digest", metavar="DIGEST", help="its first hexadecimal digits, or all")
+
+
+COMMANDS: dict[str, Command] = {
+    "serve": Command(run_serve, _add_debug),
+    "conversations": Command(run_conversations, _add_nothing),
+    "log": Command(run_log, _add_log),
+    "show": Command(run_show, _add_digest),
+    "requests": Command(run_requests, _add_requests),
+    "check": Command(run_check, _add_nothing),
+    "forget": Command(run_forget, _add_conversation),
+    "compact": Command(run_compact, _add_nothing),
+}
+
+
+# Arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="retention", description="Look into a retention store.")
+    parser.add_argument("--version", action="version", version=retention.__version__)
+    _add_common(parser, store=None, json=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        summary = (command.run.__doc__ or "").strip()
+        sub = commands.add_parser(name, help=summary, description=summary)
+        # What is not given here must not hide what was given before the command.
+        _add_common(sub, store=argparse.SUPPRESS, json=argparse.SUPPRESS)
+        command.add(sub)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, *, store: str | None, json: bool | str) -> None:
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        default=store,
+        help="the store's directory (default: gptel-retention in the user's data directory)",
+    )
+    parser.add_argument("--json", action="store_true", default=json, help="print JSON")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+_count.__name__ = "number"  # argparse says "invalid number value"
+
+
+# The store and the service
+
+
+class _Session:
+    """A service on an existing store, initialized, for the time of a `with` block."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.store = _open(options, make=False)
+        self._service = _service(self.store)
+        self.call("initialize", protocol=protocol.PROTOCOL, client="retention command line")
+
+    def call(self, method: str, **params: object) -> Any:
+        """Return the builtin values of METHOD's result."""
+        result = self._service.call(method, msgspec.json.encode(params))
+        return _complete(result)
+
+    def conversation(self, prefix: str) -> str:
+        """Return the id of the one conversation that PREFIX begins."""
+        listed = self.call("conversation/list")["conversations"]
+        found = [item["id"] for item in listed if item["id"].startswith(prefix)]
+        if prefix in found:
+            return prefix
+        if len(prefix) < MIN_PREFIX:
+            raise InvalidParams(f"{prefix!r}: give at least {MIN_PREFIX} characters of an id")
+        if not found:
+            raise UnknownConversation(f"no conversation begins with {prefix!r}")
+        if len(found) > 1:
+            raise InvalidParams(f"{prefix!r} begins {len(found)}: {', '.join(found[:5])}")
+        return str(found[0])
+
+    def __enter__(self) -> _Session:  # noqa: PYI034 - not to be subclassed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+
+class _Unusable:
+    """Answers every method with the error that kept the store from being opened.
+
+    The adapter can then say what is wrong, which it could not of a process that just ended.
+    """
+
+    def __init__(self, error: RetentionError) -> None:
+        self._error = error
+
+    def call(self, _method: str, _params: bytes, /) -> object:
+        raise self._error
+
+
+def _path(options: argparse.Namespace) -> Path:
+    if options.store is None:
+        return default_store(os.environ)
+    if not options.store:
+        raise InvalidParams("--store needs a directory")
+    return Path(options.store).expanduser().absolute()
+
+
+def _open(options: argparse.Namespace, *, make: bool) -> Store:
+    from retention.store import Store  # noqa: PLC0415 - 30 ms that --help does not spend
+
+    path = _path(options)
+    if not make and not path.is_dir():
+        raise StoreError(f"{path}: no store there")
+    return Store.open(path)
+
+
+def _service(store: Store) -> Service:
+    from retention.service import Service  # noqa: PLC0415 - likewise
+
+    return Service(store, clock=time.time, random_id=lambda: os.urandom(16).hex())
+
+
+def _disk_usage(path: Path) -> int:
+    files = [file.stat() for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
+    return sum(512 * status.st_blocks for status in files)
+
+
+# Output
+
+
+def _complete(result: object) -> Any:
+    """Return RESULT as builtin values, also the fields that the wire leaves out."""
+    if isinstance(result, msgspec.Struct):
+        return {name: _complete(getattr(result, name)) for name in result.__struct_fields__}
+    if isinstance(result, tuple | list):
+        return [_complete(item) for item in result]
+    return msgspec.to_builtins(result)
+
+
+def _print_json(value: object) -> int:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(_json(value).encode() + b"\n")  # JSON is UTF-8 in any locale
+    return EXIT_FINE
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: str) -> int:
+    """Print ROWS under COLUMNS; RIGHT holds the numbers of the columns that are flush right."""
+    table = [columns, *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[at]) for row in table) for at in range(len(columns))]
+    for row in table:
+        cells = [
+            value.rjust(width) if str(at) in right else value.ljust(width)
+            for at, (value, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    return EXIT_FINE
+
+
+def _cell(text: str) -> str:
+    text = _printable(" ".join(text.split()))
+    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+
+# Stored texts come from anywhere and must not steer the terminal.
+def _printable(text: str) -> str:
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in text
+    )
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
+
+
+def _carried(row: Mapping[str, Any]) -> str:
+    delivery = row.get("delivery")
+    if not delivery:
+        return ""
+    names = [
+        state["name"] + (" (inactive)" if state["inactive"] else "")
+        for state in delivery["sections"]
+    ]
+    return " ".join([*names, *delivery["reminders"]]) or "-"
