@@ -105,7 +105,10 @@ def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[l
     """
     payload = [unit for message in units for unit in message]
     expected = [unit for row in rows for unit in row.parts]
-    payload = _resolve_aliases(payload, expected, rows)
+    same = _unify_aliases(rows)
+    if same:
+        payload = [same.get(unit, unit) for unit in payload]
+        expected = [same.get(unit, unit) for unit in expected]
     found = align(payload, expected)
     owner = [n for n, row in enumerate(rows) for _ in row.parts]
     hits = Counter(owner[at] for at in found if at >= 0)
@@ -121,17 +124,23 @@ def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[l
     return matches
 
 
-def _resolve_aliases(
-    payload: list[Digest], expected: list[Digest], rows: Sequence[Row]
-) -> list[Digest]:
+def _unify_aliases(rows: Sequence[Row]) -> dict[Digest, Digest]:
     # A prompt whose transforms changed it comes back later as the buffer holds it (adapter.md Q6).
-    known = set(expected)
-    aliases = {
-        row.alias[0]: row.parts[0] for row in rows if len(row.alias) == 1 and len(row.parts) == 1
-    }
-    if not aliases:
-        return payload
-    return [unit if unit in known else aliases.get(unit, unit) for unit in payload]
+    # Both forms count as one unit, and with them all forms of prompts that share one: which of
+    # several rows is meant is told by its place.
+    leader: dict[Digest, Digest] = {}
+
+    def lead(unit: Digest) -> Digest:
+        while unit in leader:
+            unit = leader[unit]
+        return unit
+
+    for row in rows:
+        if len(row.alias) == 1 and len(row.parts) == 1:
+            alias, part = lead(row.alias[0]), lead(row.parts[0])
+            if alias != part:
+                leader[part] = alias
+    return {unit: lead(unit) for unit in leader}
 
 
 class _Window(NamedTuple):

@@ -1,0 +1,457 @@
+"""Builders with defaults, and a client that plays conversations against the planning core.
+
+Messages are built in Anthropic's shape; `translate` gives them in that of another API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from retention.arrays import Sent, State, Step
+from retention.digest import Digest, digest
+from retention.ledger import Log
+from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
+from retention.planning import Plan, Request, View, plan_buffer, plan_loop
+from retention.providers import Provider, choose
+from retention.sections import CLOSE, OPEN
+from retention.settling import Ending, apply_ids, new_texts, plan_turn_end, settle
+
+Element = dict[str, Any]
+
+
+# Builders
+
+
+def message(text: str = "hi") -> Element:
+    """Return a user's message."""
+    return {"role": "user", "content": text}
+
+
+def assistant(*content: str | Element) -> Element:
+    """Return an assistant's message of texts and calls."""
+    blocks = [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]
+    return {"role": "assistant", "content": blocks}
+
+
+def call(name: str = "read", id: str = "c1", **arguments: object) -> Element:
+    """Return a call, to be put into an `assistant` message."""
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+def result(*texts: str, ids: Sequence[str] = ("c1", "c2", "c3")) -> Element:
+    """Return the message that holds the results of a group of calls."""
+    blocks = [
+        {"type": "tool_result", "tool_use_id": id, "content": text}
+        for text, id in zip(texts, ids, strict=False)
+    ]
+    return {"role": "user", "content": blocks}
+
+
+def section(name: str = "env", body: str | None = "one", **changes: Any) -> Section:
+    """Return a section whose title is its NAME."""
+    return Section(**{"name": name, "title": name.title(), "body": body} | changes)
+
+
+def reminder(key: str = "tip", body: str = "mind this", **changes: Any) -> Reminder:
+    """Return a reminder, by default one that fires once."""
+    return Reminder(**{"key": key, "body": body} | changes)
+
+
+def delivery_text(*bodies: str) -> str:
+    """Return a text that looks like a delivery."""
+    return "\n".join(f"{OPEN}\n{body}\n{CLOSE}" for body in bodies)
+
+
+def row(id: RowId, unit: bytes | str, pred: RowId | None = None, **changes: Any) -> Row:
+    """Return an ordinary row with one UNIT, right after the row before it unless PRED says so."""
+    parts = (unit_digest(unit),)
+    fields = {"id": id, "pred": id - 1 if pred is None else pred, "face": Face.BOTH}
+    return Row(**fields | {"role": "user", "exact": parts[0], "parts": parts} | changes)
+
+
+def unit_digest(unit: bytes | str) -> Digest:
+    """Return the digest of a unit of the canonical form."""
+    return digest("part", unit.encode() if isinstance(unit, str) else unit)
+
+
+def identity(api: str = "anthropic", model: str = "claude-test") -> Identity:
+    """Return the identity of a provider."""
+    return Identity(api=api, backend="Test", host="localhost", model=model)
+
+
+def translate(element: Element, api: str) -> list[Element]:
+    """Return ELEMENT, in Anthropic's shape, as the elements that gptel builds for API."""
+    if api == "anthropic":
+        return [element]
+    if api == "bedrock":
+        return [{"role": element["role"], "content": _blocks_of_bedrock(element["content"])}]
+    return list(_elements_of_chat(element))
+
+
+def _blocks_of_bedrock(content: str | list[Element]) -> list[Element]:
+    if isinstance(content, str):
+        return [{"text": content}]
+    blocks = []
+    for block in content:
+        if block["type"] == "text":
+            blocks.append({"text": block["text"]})
+        elif block["type"] == "tool_use":
+            use = {"toolUseId": block["id"], "name": block["name"], "input": block["input"]}
+            blocks.append({"toolUse": use})
+        else:
+            content = [{"text": block["content"]}]
+            blocks.append({"toolResult": {"toolUseId": block["tool_use_id"], "content": content}})
+    return blocks
+
+
+def _elements_of_chat(element: Element) -> list[Element]:
+    content = element["content"]
+    if isinstance(content, str):
+        return [element]
+    results = [b for b in content if b["type"] == "tool_result"]
+    if results:
+        return [
+            {"role": "tool", "tool_call_id": b["tool_use_id"], "content": b["content"]}
+            for b in results
+        ]
+    said: Element = {
+        "role": element["role"],
+        "content": "".join(b["text"] for b in content if b["type"] == "text") or None,
+    }
+    calls = [b for b in content if b["type"] == "tool_use"]
+    if calls:
+        said["tool_calls"] = [
+            {
+                "id": b["id"],
+                "type": "function",
+                "function": {"name": b["name"], "arguments": json.dumps(b["input"])},
+            }
+            for b in calls
+        ]
+    return [said]
+
+
+# A client of the core
+
+
+def encode(element: Element) -> bytes:
+    """Return the exact JSON text of ELEMENT."""
+    return json.dumps(element, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def text_of(raw: bytes | Element) -> str:
+    """Return the text of one element in Anthropic's or the chat shape; a call as "name()"."""
+    element = json.loads(raw) if isinstance(raw, bytes) else raw
+    content = element["content"]
+    texts = [content] if isinstance(content, str) else []
+    for block in content if isinstance(content, list) else ():
+        if block.get("type") == "tool_result":
+            texts.append(block["content"])
+        else:
+            texts.append(block.get("text") or f"{block['name']}()")
+    texts += [f"{c['function']['name']}()" for c in element.get("tool_calls", ())]
+    return " ".join(texts)
+
+
+@dataclass
+class Sending:
+    """One prepared request: the plan, what the client would send, and whether it was logged."""
+
+    plan: Plan
+    array: list[bytes]
+    loop: bool
+    next_row: RowId
+    committed: bool = False
+
+    @property
+    def due(self) -> dict[str, str]:
+        """The sections that are delivered now: name to reason."""
+        return {due.state.name: due.reason for due in self.plan.due}
+
+    @property
+    def reminders(self) -> tuple[str, ...]:
+        return self.plan.reminders
+
+    @property
+    def placed(self) -> list[RowId]:
+        return [id for _, id in self.plan.sent.placed]
+
+    @property
+    def codes(self) -> set[str]:
+        return {reason.code for reason in self.plan.reasons}
+
+    def texts(self) -> list[str]:
+        """Return what the model sees, a delivery as "[its titles]"."""
+        return [_shortened(text_of(raw)) for raw in self.array]
+
+
+def _shortened(text: str) -> str:
+    while OPEN in text:
+        before, _, rest = text.partition(OPEN)
+        body, _, after = rest.partition(CLOSE)
+        head = body.strip().splitlines()[0].removeprefix("# ").removesuffix(".")
+        text = f"{before.strip()}[{head}]{after.strip()}"
+    return text
+
+
+@dataclass
+class Harness:
+    """One conversation of a client that keeps what it sent, over the real log and real planning.
+
+    `delta` false sends each array whole.  Every step is checked: the edits make exactly what the
+    plan says, the ordinary messages stay as they are, no delivery stands twice or between a call
+    and its result.
+    """
+
+    api: str = "anthropic"
+    model: str = "claude-test"
+    delta: bool = True
+    step: int = 0
+    frozen: bool = False
+    shape: str = ""
+    record: Conversation = field(default_factory=lambda: Conversation(id="0" * 32))
+    log: Log = field(default_factory=Log)
+    objects: dict[Digest, bytes] = field(default_factory=dict)
+    rounds: list[int] = field(default_factory=list)
+    read: Callable[[Digest], bytes | None] | None = None
+    _ordinary: tuple[list[bytes], Plan | None] = field(default_factory=lambda: ([], None))
+    _sent: tuple[list[bytes], Sending | None] = field(default_factory=lambda: ([], None))
+    _last: tuple[Sent | None, list[bytes]] = (None, [])
+    _settled: set[int] = field(default_factory=set)
+
+    @property
+    def provider(self) -> Provider:
+        return choose(identity(self.api, self.model), "messages")
+
+    def parse(self, elements: Sequence[Element]) -> list[Message]:
+        return [self.provider.parse(raw) for raw in self.encode(elements)]
+
+    def encode(self, elements: Sequence[Element]) -> list[bytes]:
+        return [encode(e) for element in elements for e in translate(element, self.api)]
+
+    # What a client does
+
+    def send(
+        self,
+        *elements: Element,
+        sections: Sequence[Section] = (),
+        reminders: Sequence[Reminder] = (),
+        prompt: Element | None = None,
+    ) -> Sending:
+        """Dispatch the payload built from the buffer, and commit it."""
+        sending = self.prepare(*elements, sections=sections, reminders=reminders, prompt=prompt)
+        return self.commit(sending)
+
+    def prepare(
+        self,
+        *elements: Element,
+        sections: Sequence[Section] = (),
+        reminders: Sequence[Reminder] = (),
+        prompt: Element | None = None,
+    ) -> Sending:
+        """Prepare the payload built from the buffer."""
+        payload = self.encode(elements)
+        held, base = self._ordinary
+        keep = _common(held, payload) if self.delta and base else 0
+        plan = plan_buffer(
+            self._request(payload[keep:], keep, (), sections, reminders, prompt),
+            self._view(self._state(base) if self.delta and base else None),
+        )
+        array = self._apply(plan, payload)
+        self._ordinary = (payload, plan)
+        return self._prepared(plan, array, loop=False)
+
+    def loop(
+        self,
+        *elements: Element,
+        span: Sequence[Element] = (),
+        sections: Sequence[Section] = (),
+        reminders: Sequence[Reminder] = (),
+        change: Callable[[list[bytes]], list[bytes]] = list,
+    ) -> Sending:
+        """Dispatch what was sent last and ELEMENTS behind it, and commit it.
+
+        SPAN is what the round added as the buffer shows it, by default the same.  CHANGE stands for
+        another package that edits what was sent before.
+        """
+        held, base = self._sent
+        assert base is not None, "a loop begins with a buffer request"
+        payload = change(held) + self.encode(elements)
+        keep = _common(held, payload)
+        plan = plan_loop(
+            self._request(payload[keep:], keep, span or elements, sections, reminders, None),
+            self._view(self._sent_state(base)),
+            self.record.next_round,
+        )
+        array = self._apply(plan, payload)
+        return self.commit(self._prepared(plan, array, loop=True))
+
+    def commit(self, sending: Sending) -> Sending:
+        """Log SENDING, as its hand-over to the transport does."""
+        plan = sending.plan
+        before = self.record
+        settled = settle(plan, self.log, before.next_row, before.next_round, sending.next_row)
+        for raw in new_texts(plan):
+            self.objects[digest("message", raw)] = raw
+        for domain, data in plan.objects:
+            self.objects[digest(domain, data)] = data
+        for new in settled.rows:
+            self.log.insert(new)
+        for old in settled.replaced:
+            self.log.replace(old)
+        self.record = msgspec.structs.replace(
+            before,
+            next_row=before.next_row + len(settled.rows),
+            next_round=before.next_round + sending.loop,
+            turns=before.turns + (not sending.loop),
+            conditions=plan.conditions,
+        )
+        apply_ids(plan, settled)
+        self._settled.add(id(plan))
+        self._last = (plan.sent, sending.array)
+        self._sent = (sending.array, sending)
+        if sending.loop:
+            self.rounds.append(before.next_round)
+        else:
+            self.rounds = []
+        sending.committed = True
+        self._check(sending)
+        return sending
+
+    def end(self, *elements: Element, whole: Sequence[Element] = ()) -> None:
+        """End the turn: ELEMENTS are its last piece, WHOLE the region if hidden results merge it."""
+        ending = Ending(
+            span=self.parse(elements), whole=self.parse(whole), rounds=tuple(self.rounds)
+        )
+        sent = self._last[0]
+        turn = plan_turn_end(self.log, sent, ending, self.record.next_row, self.record.next_round)
+        for new in turn.rows:
+            self.log.insert(new)
+        for old in turn.replaced:
+            self.log.replace(old)
+        self.record = msgspec.structs.replace(
+            self.record,
+            next_row=self.record.next_row + len(turn.rows),
+            next_round=self.record.next_round + 1,
+        )
+
+    def restart(self) -> None:
+        """Lose everything but the log and the stored objects, as a killed backend does."""
+        self.log = Log(self.log.rows.values())
+        self._ordinary, self._sent, self._last = ([], None), ([], None), (None, [])
+
+    def delivered(self, id: RowId) -> str:
+        """Return the text of delivery ID."""
+        delivery = self.log.rows[id].delivery
+        assert delivery is not None
+        return self.objects[delivery.text].decode()
+
+    # What the backend does around the core
+
+    def _request(
+        self,
+        tail: list[bytes],
+        keep: int,
+        span: Sequence[Element],
+        sections: Sequence[Section],
+        reminders: Sequence[Reminder],
+        prompt: Element | None,
+    ) -> Request:
+        return Request(
+            tail=[self.provider.parse(raw) for raw in tail],
+            identity=identity(self.api, self.model),
+            keep=keep,
+            span=tuple(self.parse(span)),
+            prompt=tuple(self.parse([prompt])) if prompt else (),
+            sections=tuple(sections),
+            reminders=tuple(reminders),
+            frozen=self.frozen,
+            shape=self.shape,
+        )
+
+    def _view(self, base: State | None) -> View:
+        return View(
+            conversation=self.record,
+            log=self.log,
+            provider=self.provider,
+            read=self.read or self.objects.get,
+            base=base,
+            last=self._last[0],
+            reusable=self.delta and self._last[0] is not None,
+            step=self.step,
+        )
+
+    def _state(self, plan: Plan) -> State:
+        done = id(plan) in self._settled
+        return State(
+            conversation=self.record.id,
+            items=plan.items,
+            sent=plan.sent,
+            sent_at=plan.sent_at,
+            settled=len(plan.items) if done else plan.cut,
+            mode=plan.mode,
+        )
+
+    def _sent_state(self, sending: Sending) -> State:
+        plan = sending.plan
+        settled = len(plan.sent.items) if sending.committed else plan.start
+        return State(
+            conversation=self.record.id, items=plan.sent.items, sent=plan.sent, settled=settled
+        )
+
+    def _prepared(self, plan: Plan, array: list[bytes], *, loop: bool) -> Sending:
+        return Sending(plan=plan, array=array, loop=loop, next_row=self.record.next_row)
+
+    def _apply(self, plan: Plan, payload: list[bytes]) -> list[bytes]:
+        return apply_steps(plan.steps, payload, self._last[1])
+
+    def _check(self, sending: Sending) -> None:
+        plan = sending.plan
+        assert [item.message.exact for item in plan.sent.items] == [
+            digest("message", raw) for raw in sending.array
+        ]
+        if not sending.loop:
+            own = [item for item in plan.sent.items if item.row]
+            assert [item.row for item in own] == [item.row for item in plan.items]
+        assert len(set(sending.placed)) == len(sending.placed), "a delivery stands twice"
+        for at, _ in plan.sent.placed:
+            follower = plan.sent.items[at + 1 : at + 2]
+            assert not (plan.sent.items[at].row == 0 and follower and follower[0].message.results)
+
+
+def apply_steps(
+    steps: Sequence[Step], payload: Sequence[bytes], held: Sequence[bytes]
+) -> list[bytes]:
+    """Return PAYLOAD edited as a client does it; HELD is the array that it sent last."""
+    if not steps:
+        return list(payload)
+    array: list[bytes] = []
+    at = 0
+    for step in steps:
+        if step.kind == "keep":
+            assert at + step.count <= len(payload)
+            array += payload[at : at + step.count]
+            at += step.count
+        elif step.kind == "drop":
+            at += step.count
+        elif step.kind == "reuse":
+            assert not array
+            array += held[: step.count]
+        else:
+            array += step.texts
+    assert at == len(payload), "the edits do not cover the payload"
+    return array
+
+
+def _common(ours: Sequence[bytes], theirs: Sequence[bytes]) -> int:
+    at = 0
+    while at < min(len(ours), len(theirs)) and ours[at] == theirs[at]:
+        at += 1
+    return at
+
+
