@@ -1,4 +1,4 @@
-;;; gptel-retention-inspect.el --- Show what was sent  -*- lexical-binding: t; -*-
+;;; gptel-retention-inspect.el --- What was sent  -*- lexical-binding: t; -*-
 
 ;; SPDX-License-Identifier: GPL-3.0-or-later
 
@@ -190,8 +190,9 @@ Signal a `user-error' if it has none yet."
 INSERT is a function that inserts its content, called with SOURCE
 current before, and again when the buffer is reverted.  It returns a
 function without arguments that inserts."
-  (let* ((buffer (get-buffer-create (format "*retention %s*" name)))
-         (fill (with-current-buffer source (funcall insert))))
+  ;; An error of the backend leaves no empty buffer behind.
+  (let* ((fill (with-current-buffer source (funcall insert)))
+         (buffer (get-buffer-create (format "*retention %s*" name))))
     (with-current-buffer buffer
       (unless (derived-mode-p 'gptel-retention-inspect-mode)
         (gptel-retention-inspect-mode))

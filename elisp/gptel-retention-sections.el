@@ -1,4 +1,4 @@
-;;; gptel-retention-sections.el --- Sections, reminders  -*- lexical-binding: t; -*-
+;;; gptel-retention-sections.el --- Observations  -*- lexical-binding: t; -*-
 
 ;; SPDX-License-Identifier: GPL-3.0-or-later
 
@@ -845,14 +845,14 @@ SHOWN of its SIZE bytes are in TEXT, which is stated if some are not."
              (if distance (concat ", " distance) "")))
     (branch (format "Branch: %s" branch))))
 
-(defun gptel-retention-sections--git-changes (changes)
-  "Return lines for the section from CHANGES, lines of git's status."
-  (if (null changes)
+(defun gptel-retention-sections--git-changes (lines)
+  "Return lines of the section from LINES, which name changed files."
+  (if (null lines)
       '("The work tree is clean.")
-    `(,(format "Changed files (%d), in git's short format:" (length changes))
-      ,@(seq-take changes gptel-retention-git-lines)
+    `(,(format "Changed files (%d), in git's short format:" (length lines))
+      ,@(seq-take lines gptel-retention-git-lines)
       ,@(gptel-retention-sections--more
-         (- (length changes) gptel-retention-git-lines) "files"))))
+         (- (length lines) gptel-retention-git-lines) "files"))))
 
 
 ;;; Goal

@@ -1,4 +1,4 @@
-;;; gptel-retention.el --- Keep gptel's prompt exact  -*- lexical-binding: t; -*-
+;;; gptel-retention.el --- Keep gptel's prompt exact -*- lexical-binding: t; -*-
 
 ;; Author: The gptel-retention authors
 ;; Version: 0.1.0
