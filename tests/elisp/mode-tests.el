@@ -342,5 +342,52 @@ installed: %s serve" program))))
       (should-error (gptel-retention-install-backend) :type 'user-error)
       (should-not (file-exists-p gptel-retention-environment-directory)))))
 
+;;; The guide
+
+(defun mode-tests-guide ()
+  "Return the text of docs/emacs.md."
+  (with-temp-buffer
+    (insert-file-contents
+     (expand-file-name "../../docs/emacs.md" test-helper-directory))
+    (buffer-string)))
+
+(ert-deftest mode-guide-names-every-option-and-command ()
+  "What a user can set or call is in the guide."
+  (let ((guide (mode-tests-guide))
+        missing)
+    (mapatoms
+     (lambda (symbol)
+       (let ((name (symbol-name symbol)))
+         (when (and (string-prefix-p "gptel-retention-" name)
+                    (not (string-search "--" name))
+                    (not (string-suffix-p "-mode-hook" name))
+                    (not (string-search "inspect-mode" name))
+                    (or (custom-variable-p symbol)
+                        (commandp symbol))
+                    (not (string-search (format "`%s`" name) guide)))
+           (push symbol missing)))))
+
+    (should-not missing)))
+
+(ert-deftest mode-guide-has-the-defaults ()
+  "Each section and reminder has a row with its kind and its default."
+  (let ((guide (mode-tests-guide)))
+    (pcase-dolist (`(,name . ,section) gptel-retention-section-definitions)
+      (should
+       (string-search
+        (format "| `%s` | %s%s | %s |" name
+                (gptel-retention-section-kind section)
+                (if (gptel-retention-section-live section) ", live" "")
+                (if (memq name (default-value 'gptel-retention-sections))
+                    "on" "off"))
+        guide)))
+    (pcase-dolist (`(,name . ,_) gptel-retention-reminder-definitions)
+      (should
+       (string-search
+        (format "| `%s` | %s |" name
+                (if (memq name (default-value 'gptel-retention-reminders))
+                    "on" "off"))
+        guide)))))
+
 (provide 'mode-tests)
 ;;; mode-tests.el ends here
