@@ -29,7 +29,7 @@ class Log:
         self.rows: dict[RowId, Row] = {}
         self.order: list[RowId] = []
         self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
-        self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest delivery of each section
+        self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest, not inactive
         self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
         self._positions: dict[RowId, int] = {}
         for row in order_rows(rows):
@@ -76,7 +76,7 @@ class Log:
             self.rounds.setdefault(row.round, []).append(row.id)
         if row.delivery:
             for state in row.delivery.sections:
-                if row.id > self.known.get(state.name, (START,))[0]:
+                if not state.inactive and row.id > self.known.get(state.name, (START,))[0]:
                     self.known[state.name] = (row.id, state)
             for key in row.delivery.reminders:
                 self.fired[key] = max(row.delivery.turn, self.fired.get(key, 0))

@@ -56,18 +56,19 @@ def plan_sections(
 ) -> tuple[list[Due], list[Reason]]:
     """Return what is due of SECTIONS, the selection in its order, and reasons for the rest.
 
-    STATES stand in the payload; KNOWN are the newest in the whole log, used for a section whose
-    body signals an error (D9), read by READ.  Unless FROZEN, a section that stands in the payload
-    but is no longer selected is stated inactive once (D7).
+    STATES stand in the payload; KNOWN are the newest in the whole log that are not inactive, used
+    for a section whose body signals an error (D9), read by READ.  Unless FROZEN, a section that
+    stands in the payload but is no longer selected is stated inactive once (D7).  Of several
+    sections with one name the last counts.
     """
     due: list[Due] = []
     reasons: list[Reason] = []
-    selected = {section.name for section in sections}
+    selected = {section.name: section for section in sections}
     if not frozen:
         for name, state in states.items():
             if name not in selected and not state.inactive:
                 due.append(_inactive(state, read(state.body)))
-    for section in sections:
+    for section in selected.values():
         record = _current(section, states, known, read)
         if record is None:
             reasons.append(Reason(code="section_error", detail=section.name))
@@ -93,7 +94,7 @@ def _current(
         if section.name in states and not states[section.name].inactive:
             return None
         earlier = known.get(section.name)
-        stored = read(earlier.body) if earlier and not earlier.inactive else None
+        stored = read(earlier.body) if earlier else None
         if stored is not None:
             return stored
     body = None if section.error or not (section.body or "").strip() else section.body

@@ -74,6 +74,14 @@ def test_log_knows_the_newest_delivery_of_a_section_and_of_a_reminder():
     assert log.fired == {"tip": 2}
 
 
+def test_log_knows_the_last_body_of_a_section_that_became_inactive():
+    """D9: if its body signals an error when it is selected again, that body stands."""
+    body = SectionState(name="env", body=unit_digest("body"))
+    gone = SectionState(name="env", body=unit_digest("gone"), inactive=True)
+
+    assert Log([delivery(1, START, body), delivery(2, 1, gone)]).known == {"env": (1, body)}
+
+
 def test_round_is_represented_by_its_ordinary_rows():
     """Q3: an actual row stands where the ordinary rows of its round stand."""
     log = Log(
