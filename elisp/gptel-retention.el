@@ -222,7 +222,8 @@ That is so if there is one and you have not set the command yourself."
                (expand-file-name gptel-retention-environment-directory)))
      " && "
      (funcall quoted (gptel-retention--environment-program "python")
-              "-m" "pip" "install" "--upgrade"
+              "-m" "pip" "--no-color" "--disable-pip-version-check"
+              "install" "--progress-bar" "off" "--upgrade"
               (gptel-retention--backend-source)))))
 
 ;;;###autoload

@@ -317,7 +317,8 @@ installed: %s serve" program))))
       (should (equal (with-temp-buffer
                        (insert-file-contents log)
                        (buffer-string))
-                     (format "-m venv %s\n-m pip install --upgrade %s\n"
+                     (format "-m venv %s\n-m pip --no-color \
+--disable-pip-version-check install --progress-bar off --upgrade %s\n"
                              (directory-file-name
                               gptel-retention-environment-directory)
                              (gptel-retention--backend-source)))))))
