@@ -1,0 +1,379 @@
+"""OpenAI Chat Completions: `POST .../chat/completions`, and what its relatives share with it.
+
+A relative is a `Dialect` (its words) and a few functions of its own.  Copilot is a plain dialect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
+from tests.loopback.script import ScriptError
+from tests.loopback.shape import need, want
+from tests.loopback.strictness import Strictness
+from tests.loopback.wire import dumps, pieces, sse
+
+MAX_CALL_ID = 40  # characters
+MAX_CONTENT = 1_048_576  # characters
+ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+COMPLETION_TOKENS = re.compile(r"gpt-[5-9].*|o[134](-.*)?")  # models that know no max_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialect:
+    """How one relative words its refusals."""
+
+    unanswered: str = (
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to"
+        " each 'tool_call_id'. The following tool_call_ids did not have response messages: {ids}"
+    )
+    orphan: str = (
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message"
+        " with 'tool_calls'."
+    )
+    fixed_code: str | None = None
+    """One code for everything, and no param."""
+
+    def refusal(self, message: str, param: str | None, code: str | None = None) -> Refused:
+        """A refusal in this dialect."""
+        if self.fixed_code is not None:
+            return Refused(message, code=self.fixed_code)
+        return Refused(message, param=param, code=code)
+
+
+OPENAI_WORDS = Dialect()
+
+
+def check(request: Request, _: Strictness) -> None:
+    """Refuse what the API refuses."""
+    body = request.json
+    model = need(body, "model", str)
+    if "max_tokens" in body and COMPLETION_TOKENS.fullmatch(model):
+        raise Refused(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
+            " 'max_completion_tokens' instead.",
+            param="max_tokens",
+            code="unsupported_parameter",
+        )
+    messages = get_messages(body, OPENAI_WORDS)
+    check_pairing(messages, OPENAI_WORDS)
+
+
+def get_messages(body: Object, words: Dialect) -> list[Object]:
+    """The messages of BODY, each of the right shape."""
+    messages = need(body, "messages", list)
+    if not messages:
+        raise words.refusal(
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an"
+            " empty array instead.",
+            "messages",
+            "empty_array",
+        )
+    for number, message in enumerate(messages):
+        check_message(want(message, dict, f"messages[{number}]"), f"messages[{number}]", words)
+    return messages
+
+
+def check_message(message: Object, path: str, words: Dialect) -> None:
+    role = need(message, "role", str, path)
+    if role not in ROLES:
+        supported = ", ".join(f"'{name}'" for name in ROLES[:-1])
+        raise words.refusal(
+            f"Invalid value: '{role}'. Supported values are: {supported}, and '{ROLES[-1]}'.",
+            f"{path}.role",
+            "invalid_value",
+        )
+    check_content(message, path, words)
+    if message.get("tool_calls") is not None:
+        check_calls(message, path, words)
+    if role == "tool":
+        check_id(need(message, "tool_call_id", str, path), f"{path}.tool_call_id", words)
+
+
+def check_content(message: Object, path: str, words: Dialect) -> None:
+    content = message.get("content")
+    if content is None:
+        if message["role"] != "assistant" or not message.get("tool_calls"):
+            raise words.refusal(
+                "Invalid value for 'content': expected a string, got null.",
+                path.replace("[", ".[") + ".content",
+            )
+        return
+    if isinstance(content, str):
+        check_length(content, f"{path}.content", MAX_CONTENT, words)
+        return
+    for index, part in enumerate(want(content, list, f"{path}.content")):
+        where = f"{path}.content[{index}]"
+        if need(want(part, dict, where), "type", str, where) == "text":
+            check_length(need(part, "text", str, where), f"{where}.text", MAX_CONTENT, words)
+
+
+def check_calls(message: Object, path: str, words: Dialect) -> None:
+    calls = want(message["tool_calls"], list, f"{path}.tool_calls")
+    if not calls:
+        raise words.refusal(
+            f"Invalid '{path}.tool_calls': empty array. Expected an array with minimum length 1,"
+            " but got an empty array instead.",
+            f"{path}.tool_calls",
+            "empty_array",
+        )
+    names = set()
+    for index, call in enumerate(calls):
+        where = f"{path}.tool_calls[{index}]"
+        name = need(want(call, dict, where), "id", str, where)
+        check_id(name, f"{where}.id", words)
+        function = need(call, "function", dict, where)
+        need(function, "name", str, f"{where}.function")
+        need(function, "arguments", str, f"{where}.function")
+        if name in names:
+            raise words.refusal(
+                f"Duplicate value for 'id' of '{name}' in {path}.tool_calls", f"{where}.id"
+            )
+        names.add(name)
+
+
+def check_id(name: str, path: str, words: Dialect) -> None:
+    check_length(name, path, MAX_CALL_ID, words)
+
+
+def check_length(value: str, path: str, limit: int, words: Dialect) -> None:
+    if len(value) > limit:
+        raise words.refusal(
+            f"Invalid '{path}': string too long. Expected a string with maximum length {limit},"
+            f" but got a string with length {len(value)} instead.",
+            path,
+            "string_above_max_length",
+        )
+
+
+def check_pairing(messages: Sequence[Object], words: Dialect) -> None:
+    """All results of a group of calls stand right after it, each once, in any order."""
+    open_ids: list[str] = []
+    group: set[str] = set()
+    for number, message in enumerate(messages):
+        param = f"messages.[{number}].role"
+        if message["role"] == "tool":
+            name = message["tool_call_id"]
+            if name not in group:
+                raise words.refusal(words.orphan, param)
+            if name not in open_ids:
+                raise words.refusal(
+                    f"Duplicate value for 'tool_call_id' of '{name}' in message[{number}]", param
+                )
+            open_ids.remove(name)
+            continue
+        if open_ids:
+            raise words.refusal(words.unanswered.format(ids=", ".join(open_ids)), param)
+        open_ids = [call["id"] for call in message.get("tool_calls") or ()]
+        group = set(open_ids)
+    if open_ids:
+        param = f"messages.[{len(messages) - 1}].role"
+        raise words.refusal(words.unanswered.format(ids=", ".join(open_ids)), param)
+
+
+def misshapen(path: str, expected: str) -> Refused:
+    if not expected:
+        return Refused(
+            f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
+        )
+    article = "an" if expected[0] in "aeiou" else "a"
+    return Refused(
+        f"Invalid type for '{path}': expected {article} {expected}.",
+        param=path,
+        code="invalid_type",
+    )
+
+
+def steps(body: Object) -> list[Step]:
+    """One step a message; neighbouring results stay apart, which the script does not mind."""
+    kinds = {"user": "user", "assistant": "assistant", "tool": "results"}
+    return [
+        Step(kind=kinds[message["role"]], texts=get_texts(message))  # type: ignore[arg-type]  # a literal by table
+        for message in body["messages"]
+        if message["role"] in kinds
+    ]
+
+
+def get_texts(message: Object) -> tuple[str, ...]:
+    """The texts of a message; a tool message is one text."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return (content or "",)
+    texts = tuple(part["text"] for part in content if part["type"] == "text")
+    return ("\n".join(texts),) if message["role"] == "tool" else texts
+
+
+def usage(answer: Answer, context: Context) -> Object:
+    output = len(answer.text) // 4 + 1
+    return {
+        "prompt_tokens": context.input_tokens,
+        "completion_tokens": output,
+        "total_tokens": context.input_tokens + output,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def tool_calls(answer: Answer, context: Context) -> list[Object]:
+    """The calls with OpenAI's ids."""
+    return [
+        {
+            "id": context.id("call_", 24, index),
+            "type": "function",
+            "function": {"name": call.name, "arguments": dumps(call.args)},
+        }
+        for index, call in enumerate(answer.calls)
+    ]
+
+
+def message(answer: Answer, context: Context) -> Object:
+    """The assistant message."""
+    if answer.reasoning is not None:
+        raise ScriptError("script: chat completions do not answer with reasoning")
+    calls = tool_calls(answer, context)
+    found: Object = {"role": "assistant", "content": answer.text or (None if calls else "")}
+    return {**found, "tool_calls": calls} if calls else found
+
+
+def document(answer: Answer, context: Context) -> Json:
+    return complete(message(answer, context), answer, context)
+
+
+def complete(said: Object, answer: Answer, context: Context) -> Object:
+    """A whole completion that says SAID."""
+    reason = "tool_calls" if answer.calls else "stop"
+    return {
+        **head(context, "chat.completion"),
+        "choices": [{"index": 0, "message": said, "logprobs": None, "finish_reason": reason}],
+        "usage": usage(answer, context),
+    }
+
+
+def head(context: Context, kind: str) -> Object:
+    return {
+        "id": context.id("chatcmpl-", 29),
+        "object": kind,
+        "created": context.created,
+        "model": context.model,
+    }
+
+
+def events(answer: Answer, context: Context) -> Iterator[bytes]:
+    said = message(answer, context)
+    yield from stream(text_deltas(said), call_deltas(said), answer, context)
+
+
+def stream(
+    texts: Iterator[Object],
+    calls: Iterator[Object],
+    answer: Answer,
+    context: Context,
+    *,
+    usage_always: bool = False,
+) -> Iterator[bytes]:
+    """The chunks of a completion: role, TEXTS, CALLS, end, usage."""
+    asked = (context.request.json.get("stream_options") or {}).get("include_usage") is True
+    extra = {"usage": None} if asked else {}
+
+    def chunk(delta: Object, reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return sse({**head(context, "chat.completion.chunk"), "choices": [choice], **extra})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for delta in texts:
+        yield chunk(delta)
+    if answer.error is not None:
+        yield sse(
+            {
+                "error": {
+                    "message": answer.error,
+                    "type": "server_error",
+                    "param": None,
+                    "code": None,
+                }
+            }
+        )
+        return
+    for delta in calls:
+        yield chunk(delta)
+    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    if asked or usage_always:
+        yield sse(
+            {
+                **head(context, "chat.completion.chunk"),
+                "choices": [],
+                "usage": usage(answer, context),
+            }
+        )
+    yield b"data: [DONE]\n\n"
+
+
+def text_deltas(said: Object) -> Iterator[Object]:
+    """Deltas of the text fields of a message, in the order in which they are sent."""
+    for name in ("reasoning_content", "content"):
+        for piece in pieces(said.get(name) or ""):
+            yield {name: piece}
+
+
+def call_deltas(said: Object) -> Iterator[Object]:
+    """Each call begins with its id and name, then its arguments come in pieces."""
+    for index, call in enumerate(said.get("tool_calls", ())):
+        function = {**call["function"], "arguments": ""}
+        yield {"tool_calls": [{"index": index, **call, "function": function}]}
+        for piece in pieces(call["function"]["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+FAULTS = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    429: ("requests", "rate_limit_exceeded"),
+    503: ("server_error", "server_is_overloaded"),
+}
+
+
+def fault(status: int, text: str) -> Refused:
+    kind, code = FAULTS.get(
+        status, ("server_error" if status >= 500 else "invalid_request_error", None)
+    )
+    return Refused(text, status=status, kind=kind, code=code)
+
+
+def envelope(refused: Refused, _: Request) -> Json:
+    return {
+        "error": {
+            "message": refused.message,
+            "type": refused.kind,
+            "param": refused.param,
+            "code": refused.code,
+        }
+    }
+
+
+def streams(request: Request) -> bool:
+    return request.json.get("stream") is True
+
+
+def event_stream(_: Request) -> str:
+    return "text/event-stream; charset=utf-8"
+
+
+def make_api(name: str, route: str) -> Api:
+    """An API that is chat completions without any difference."""
+    return Api(
+        name=name,
+        route=re.compile(route),
+        check=check,
+        misshapen=misshapen,
+        steps=steps,
+        streams=streams,
+        document=document,
+        events=events,
+        stream_type=event_stream,
+        fault=fault,
+        envelope=envelope,
+    )
+
+
+COPILOT = make_api("copilot", r"/copilot(?:/v1)?/chat/completions")
+OPENAI = make_api("openai", r"(?:/.+)?/chat/completions")
