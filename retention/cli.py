@@ -362,9 +362,10 @@ def _path(options: argparse.Namespace) -> Path:
 
 def _open(options: argparse.Namespace, *, make: bool) -> Store:
     from retention.store import Store  # noqa: PLC0415 - 30 ms that --help does not spend
+    from retention.store.environment import CURRENT  # noqa: PLC0415
 
     path = _path(options)
-    if not make and not path.is_dir():
+    if not make and not (path / CURRENT).exists():
         raise StoreError(f"{path}: no store there")
     return Store.open(path)
 

@@ -123,7 +123,9 @@ def _read_result(content: str | list[_Part] | None, id: str | None) -> Piece:
     parts = content or []
     texts = [part.text for part in parts if part.text is not None]
     found = (_get_media(part) for part in parts)
-    return result_piece(texts, id, tuple(media_digest(media) for media in found if media is not None))
+    return result_piece(
+        texts, id, tuple(media_digest(media) for media in found if media is not None)
+    )
 
 
 def _read_call(call: _Call) -> Piece:
