@@ -26,6 +26,7 @@ from tests.loopback.wire import dumps, split
 
 CREDENTIALS = {"key", "api_key", "access_token"}  # query parameters that are never kept
 CHUNK = 120  # bytes
+POLL = 0.005  # seconds between looks at the order to stop; each test waits for one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +70,7 @@ class Loopback:
         self._recorder = Recorder(record)
         self._stopping = threading.Event()
         self._http = HttpServer(("127.0.0.1", port), self)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
