@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tests.e2e.emacs import Emacs, Symbol
 from tests.loopback import Loopback
@@ -18,6 +19,7 @@ MODES = ("org-mode", "markdown-mode", "text-mode")
 BLOCK = re.compile(r"<system-reminder>\n(.*?)\n</system-reminder>", re.DOTALL)
 TITLE = re.compile(r"# (.*)\n")
 _numbers = itertools.count(1)
+_scripts: WeakKeyDictionary[Loopback, list[dict[str, Any]]] = WeakKeyDictionary()
 
 
 def array(request: Recorded) -> list[Any]:
@@ -42,9 +44,9 @@ def strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     children = value.values() if isinstance(value, dict) else value
-    return [s for child in children for s in strings(child)] if isinstance(
-        value, dict | list
-    ) else []
+    return (
+        [s for child in children for s in strings(child)] if isinstance(value, dict | list) else []
+    )
 
 
 def blocks(request: Recorded) -> list[str]:
@@ -100,10 +102,16 @@ class Chat:
         prompt = None if text is None else self.prompt(text)
         if prompt is not None:
             answers = list(responses) or [{"text": f"answer to {prompt}"}]
-            self.server.extend([{"match": prompt, "responses": answers}])
+            self.answer(prompt, answers)
         before = len(self.server.requests)
         self.status = self.emacs.call("driver-send", self.name, prompt)
         return self.server.requests[before:]
+
+    def answer(self, prompt: str, answers: Sequence[dict[str, Any]]) -> None:
+        """Let the provider give ANSWERS to PROMPT, beside what other chats are answered."""
+        script = _scripts.setdefault(self.server, [])
+        script.insert(0, {"match": prompt, "responses": list(answers)})  # the newest prompt first
+        self.server.load(script)
 
     def lisp(self, form: str) -> Any:
         """Evaluate FORM in the chat's buffer."""
@@ -117,12 +125,13 @@ class Chat:
 def observe(emacs: Emacs, name: str, body: str | None) -> None:
     """Let section NAME have BODY from now on."""
     value = "nil" if body is None else json.dumps(body)
-    emacs.eval(
-        f"(setf (alist-get {json.dumps(name)} driver-sections nil nil #'equal) {value})"
-    )
+    emacs.eval(f"(setf (alist-get {json.dumps(name)} driver-sections nil nil #'equal) {value})")
 
 
-def two_reads(first: str, second: str, text: str = "") -> dict[str, Any]:
-    """Return a response with two parallel calls of one tool."""
-    calls = [{"name": "read", "args": {"path": path}} for path in (first, second)]
+def two_calls(first: str, second: str, text: str = "") -> dict[str, Any]:
+    """Return a response with two parallel calls, of two tools."""
+    calls = [
+        {"name": "read", "args": {"path": first}},
+        {"name": "look", "args": {"path": second}},
+    ]
     return {"calls": calls} | ({"text": text} if text else {})

@@ -21,6 +21,7 @@
 (require 'gptel-openai-responses nil t)
 (require 'gptel-openai-extras)
 (require 'gptel-org)
+(require 'markdown-mode)
 (require 'gptel-retention)
 
 (defvar driver-port nil "Port of the loopback provider.")
@@ -37,7 +38,8 @@
                   :stream t :models models))
       ("deepseek" (gptel-make-deepseek api :host host :protocol "http" :key "k"
                     :endpoint "/deepseek/chat/completions" :stream t :models models))
-      ("mistral" (gptel-make-openai api :host host :protocol "http" :key "k"
+      ("mistral" (gptel-make-openai api :host (format "localhost:%d" driver-port)
+                   :protocol "http" :key "k"
                    :endpoint "/mistral/v1/chat/completions" :stream t :models models))
       ("responses" (funcall (if (fboundp 'gptel-make-openai-responses)
                                 #'gptel-make-openai-responses #'gptel-make-openai)
@@ -62,7 +64,7 @@
 (defun driver-define-section (name kind live)
   "Define section NAME of KIND whose body is looked up in `driver-sections'."
   (gptel-retention-define-section
-   name :title (capitalize name) :kind kind :live live
+   (intern name) :title (capitalize name) :kind (intern kind) :live live
    :body (lambda () (let ((body (alist-get name driver-sections nil nil #'equal)))
                       (if (functionp body) (funcall body) body)))))
 
@@ -72,6 +74,7 @@
         gptel-retention-store-directory store
         gptel-retention-command command
         gptel-retention-sections nil
+        gptel-retention-api-alist '(("\\`localhost:" . "mistral"))
         gptel-use-curl t
         gptel-api-key "k"
         gptel-confirm-tool-calls nil
@@ -88,7 +91,7 @@
   (when (boundp 'gptel-system-prompt) (setq gptel-system-prompt "You are a test."))
   t)
 
-(cl-defun driver-configure (api &key (stream t) sections plain (tools '("read")))
+(cl-defun driver-configure (api &key (stream t) sections plain (tools '("read" "look")))
   "Set up the current buffer as a chat with API.
 STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode off."
   (setq-local gptel-backend (driver-backend api)
@@ -96,7 +99,7 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
               gptel-stream stream
               gptel-use-tools (and tools t)
               gptel-tools (mapcar #'driver-tool tools)
-              gptel-retention-sections sections
+              gptel-retention-sections (mapcar #'intern sections)
               gptel-track-media nil)
   (unless gptel-mode (gptel-mode 1))
   (unless plain (gptel-retention-mode 1)))

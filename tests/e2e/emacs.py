@@ -35,7 +35,12 @@ class Emacs:
 
     def __init__(self, home: Path) -> None:
         self.log = home / "emacs.log"
-        environment = os.environ | {"HOME": str(home), "LC_ALL": "C.UTF-8"}
+        environment = {
+            "PYTHONPATH": str(ROOT),
+            **os.environ,
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+        }
         self._stderr = self.log.open("ab")
         self.process = subprocess.Popen(
             [
@@ -117,3 +122,13 @@ class Symbol(str):
 def backend_command() -> list[str]:
     """Return the command that starts the backend under test."""
     return [sys.executable, "-m", "retention"]
+
+
+def start_emacs(home: Path, port: int, command: list[str] | None = None) -> Emacs:
+    """Start an Emacs that talks to the provider on PORT, with its store below HOME."""
+    process = Emacs(home)
+    backend = [*backend_command(), "serve"] if command is None else command
+    process.call("driver-setup", port, str(home / "store"), backend)
+    process.call("driver-define-section", "weather", "fact", True)
+    process.call("driver-define-section", "rules", "guidance", False)
+    return process
