@@ -398,11 +398,16 @@ Interactively it is the one at point, or it is read."
   (gptel-retention-inspect--heading
    (format "%s %s, %s bytes" (plist-get object :kind)
            (plist-get object :digest) (plist-get object :bytes)))
-  (insert "\n"
-          (or (plist-get object :text)
-              (json-serialize (plist-get object :section)
-                              :null-object nil :false-object :json-false))
-          "\n"))
+  (let ((section (plist-get object :section)))
+    (insert "\n"
+            (if section
+                (format "%s (%s, %s)\n\n%s"
+                        (plist-get section :title)
+                        (plist-get section :name)
+                        (plist-get section :kind)
+                        (or (plist-get section :body) "Nothing to tell."))
+              (plist-get object :text))
+            "\n")))
 
 ;;; Sections
 

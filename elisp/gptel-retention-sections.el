@@ -129,8 +129,8 @@ Each step is stated once while the conversation is above it."
   :group 'gptel-retention)
 
 (defcustom gptel-retention-goal-finish
-  "Work until the objective is met and you have checked that it is.
-Then say so, name what you checked, and stop.  If something that only
+  "Work until the objective is met and you have checked that it is. \
+Then say so, name what you checked, and stop. If something that only \
 the user can supply is missing, say what, and stop."
   "How to finish a goal, as told by the section `goal-policy'."
   :type 'string

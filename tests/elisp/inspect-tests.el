@@ -148,6 +148,23 @@ mouse-1: menu"))))
                            (test-helper-log "inspect/object"))
                    `((:digest ,inspect-tests-digest))))))
 
+(ert-deftest inspect-object-of-a-section-is-readable ()
+  "A stored section is shown as text, one without a body as such."
+  (inspect-tests-with
+      '(("inspect/object"
+         . [(:result ( :digest "ab" :kind "section" :bytes 9
+                       :section ( :name "git-state" :title "Git state"
+                                  :kind "fact" :body "one\ntwo")))
+            (:result ( :digest "ab" :kind "section" :bytes 9
+                       :section ( :name "git-state" :title "Git state"
+                                  :kind "fact" :body :null)))]))
+    (should (equal (inspect-tests-text (gptel-retention-show "ab"))
+                   "section ab, 9 bytes\n\nGit state (git-state, fact)\n
+one\ntwo\n"))
+    (should (string-suffix-p "\n\nNothing to tell.\n"
+                             (inspect-tests-text
+                              (gptel-retention-show "ab"))))))
+
 (ert-deftest inspect-answers-come-in-files-too ()
   "P2: an answer that no frame holds is read from its file."
   (inspect-tests-with nil
