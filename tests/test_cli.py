@@ -1,0 +1,224 @@
+"""The command line: what it prints, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from retention import cli
+from retention.service import Service
+from retention.store import Store
+
+IDS = ("aaaa1111" + "0" * 24, "aaaa2222" + "0" * 24)
+ENVIRONMENT = {"name": "environment", "title": "Environment", "body": "~/notes"}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with two conversations; the first has one committed request with a delivery."""
+    path = tmp_path / "store"
+    opened = Store.open(path)
+    service = Service(opened, clock=lambda: 1767225600.0, random_id=lambda: "f" * 32)
+
+    def call(method: str, **params: object) -> Any:
+        return service.call(method, msgspec.json.encode(params))
+
+    call("initialize", protocol=1)
+    call("conversation/open", id=IDS[0], title="First\x1b[31m\nchat")
+    call("conversation/open", id=IDS[1], file="/home/user/second.org")
+    plan = call(
+        "request/prepare", conversation=IDS[0], request="r1", origin="buffer", array="messages",
+        identity={"api": "anthropic"}, tail='[{"role":"user","content":"hello \\u001b[2J"}]',
+        sections=[ENVIRONMENT],
+    )  # fmt: skip
+    call("request/commit", plan=plan.plan)
+    opened.close()
+    return path
+
+
+@pytest.fixture
+def run(store: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_command(*arguments: str) -> tuple[int, str, str]:
+        status = cli.main(["--store", str(store), *arguments])
+        return status, *capsys.readouterr()
+
+    return run_command
+
+
+def test_conversations_are_listed_in_aligned_columns(run: Run) -> None:
+    status, out, err = run("conversations")
+
+    lines = out.splitlines()
+    assert (status, err) == (0, "")
+    assert lines[0].split() == ["CONV", "TURNS", "REQUESTS", "ROWS", "USED", "TITLE"]
+    assert {line.split()[0] for line in lines[1:]} == {id[: cli.SHORT] for id in IDS}
+    assert len({line.index(word) for line, word in zip(
+        sorted(lines[1:]), ("First", "/home/user/second.org"), strict=True)}) == 1  # fmt: skip
+
+
+def test_stored_texts_do_not_steer_the_terminal(run: Run) -> None:
+    for command in (["conversations"], ["log", IDS[0], "--bodies"]):
+        out = run(*command)[1]
+        assert "\x1b" not in out
+    assert "\\x1b[31m chat" in run("conversations")[1]
+
+
+def test_log_shows_rows_and_what_a_delivery_carried(run: Run) -> None:
+    status, out, _ = run("log", IDS[0])
+    assert status == 0
+    assert out.splitlines()[0].split()[:4] == ["ROW", "AFTER", "FACE", "ROLE"]
+    assert [line.split()[-1] for line in out.splitlines()[1:]][-1] == "environment"
+
+
+def test_log_says_when_it_is_cut(run: Run) -> None:
+    total = json.loads(run("log", IDS[0], "--json")[1])["total"]
+    out = run("log", IDS[0], "--limit", "1")[1]
+    assert out.splitlines()[-1].startswith(f"the last 1 of {total} rows")
+
+
+def test_show_prints_the_exact_text_by_a_prefix_of_the_digest(run: Run) -> None:
+    rows = json.loads(run("log", IDS[0], "--json")[1])["rows"]
+    digest = next(row["delivery"]["text"] for row in rows if "delivery" in row)
+
+    status, out, err = run("show", digest[:16].upper())
+
+    assert status == 0
+    assert "~/notes" in out
+    assert err.startswith(f"delivery {digest}, ")
+
+
+def test_requests_show_what_was_delivered(run: Run) -> None:
+    status, out, _ = run("requests", IDS[0])
+    assert status == 0
+    assert out.splitlines()[0].split()[:3] == ["REQ", "TURN", "AT"]
+    assert "environment" in out.splitlines()[1]
+
+
+def test_check_of_a_sound_store(run: Run) -> None:
+    assert run("check") == (0, "no problems\n", "")
+
+
+def test_z3_check_finds_damage_with_status_1(run: Run, store: Path) -> None:
+    """Z3: a flipped byte in a stored text is found and reported."""
+    damage(store, b"hello")
+
+    status, out, _ = run("check")
+
+    assert status == 1
+    assert out.splitlines()[-1].endswith("problems")
+    assert run("check", "--json")[0] == 1
+
+
+def test_show_of_a_damaged_object_is_a_store_error(run: Run, store: Path) -> None:
+    rows = json.loads(run("log", IDS[0], "--json")[1])["rows"]
+    damage(store, b"hello")
+    status, out, err = run("show", rows[0]["digest"])
+    assert (status, out) == (3, "")
+    assert err.startswith("retention: ")
+
+
+def damage(store: Path, text: bytes) -> None:
+    for path in store.rglob("data.mdb"):
+        data = path.read_bytes()
+        assert text in data
+        path.write_bytes(data.replace(text, text.swapcase()))
+
+
+def test_forget_removes_the_conversation(run: Run) -> None:
+    assert run("forget", IDS[0][:6])[0] == 0
+    assert IDS[0][: cli.SHORT] not in run("conversations")[1]
+    assert run("log", IDS[0])[0] == 2
+
+
+def test_compact_says_what_it_saved(run: Run) -> None:
+    found = json.loads(run("compact", "--json")[1])
+    assert sorted(found) == ["after", "before"]
+    assert run("check")[0] == 0
+    assert "bytes before" in run("compact")[1]
+
+
+@pytest.mark.parametrize("command", ["conversations", "log", "requests", "check", "forget"])
+def test_json_is_what_the_method_answers_and_nothing_else(run: Run, command: str) -> None:
+    arguments = [IDS[0]] if command in {"log", "requests", "forget"} else []
+    status, out, err = run(command, *arguments, "--json")
+    assert (status, err) == (0, "")
+    assert isinstance(json.loads(out), dict)
+
+
+def test_json_holds_members_at_their_default_too(run: Run) -> None:
+    found = json.loads(run("conversations", "--json")[1])["conversations"]
+    second = next(item for item in found if item["id"] == IDS[1])
+    assert (second["title"], second["requests"], second["files"]) == (
+        "", 0, ["/home/user/second.org"],
+    )  # fmt: skip
+
+
+BAD_INPUT = {
+    "an ambiguous prefix": (["log", "aaaa"], "begins 2"),
+    "an unknown conversation": (["log", "bbbb"], "no conversation begins with 'bbbb'"),
+    "a short prefix": (["forget", "aaa"], "at least 4 characters"),
+    "an empty prefix": (["forget", ""], "at least 4 characters"),
+    "an unknown digest": (["show", "0" * 64], "no object"),
+    "not a digest": (["show", "xyz"], "not hexadecimal"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
+def test_bad_input_is_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.startswith("retention: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["paint"], ["log"], ["log", "x", "--limit", "0"]])
+def test_bad_usage_is_status_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("command", [["conversations"], ["check"], ["compact"], ["forget", "aaaa"]])
+def test_commands_that_look_make_no_store(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped directory must not look like an empty store."""
+    missing = tmp_path / "missing"
+    assert cli.main([*command, "--store", str(missing)]) == 3
+    assert capsys.readouterr().err == f"retention: {missing}: no store there\n"
+    assert not missing.exists()
+
+
+def test_an_empty_directory_is_no_store(tmp_path: Path) -> None:
+    assert cli.main(["conversations", "--store", str(tmp_path)]) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_store_follows_the_data_directory() -> None:
+    def default(**environment: str) -> str:
+        return str(cli.default_store(environment))
+
+    assert default(XDG_DATA_HOME="/data", HOME="/home/u") == "/data/gptel-retention"
+    for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
+        assert default(HOME="/home/u", **unset) == "/home/u/.local/share/gptel-retention"
+
+
+def test_a_closed_pipe_is_no_error(store: Path) -> None:
+    """As in `retention log ab12 | head -0`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "retention", "--store", str(store), "conversations"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=20)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
