@@ -128,27 +128,25 @@ def plan_buffer(request: Request, view: View) -> Plan:
 def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     mode = _mode(request, view)
     base = view.base
-    cut = _cut(base, request, mode, view) if base and not fresh else 0
+    cut = _cut(base, request, mode) if base and not fresh else 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
-    matched, drafts, ends = _match(rest + request.tail, view.log, settled, request.prompt)
+    matched, drafts = _match(rest + request.tail, view.log, settled, request.prompt)
+    items = base.items[:cut] + matched if base else matched
+    places = _places(items, cut, view.log, settled) if view.step < NO_EDITS else {}
     build = _builder(request, view)
-    start, items, sent_at, here = 0, matched, [], []
     if base and cut:
-        start = build.resume(base, cut)
-        items = base.items[:cut] + matched
-        sent_at = base.sent_at[:cut]
-        here = _standing_at(base, cut)
-    places = _places(items, cut, view.log, settled, ends, here) if view.step < NO_EDITS else {}
+        build.resume(base, cut)
+    sent_at = base.sent_at[:cut] if base else []
     for at in range(cut, len(items) + 1):
         sent_at.append(len(build.items))
-        follower = items[at].message if at < len(items) else None
-        for row in places.get(at, ()):
-            build.restore(row.id, row.delivery, follower)
+        for delivery in places.get(at, ()):
+            build.attach(delivery, view.log.rows[delivery].delivery)
         if at < len(items):
             build.append(items[at])
     turn = view.conversation.turns + 1
     new = _deliver(build, request, view, turn)
+    start = sent_at[cut] if cut else 0
     last = build.items[start - 1].last if start else START
     rows = _order(build.items[start:], drafts, new.row, last)
     array = _Array(
