@@ -1,0 +1,1 @@
+"""The figures that docs and release notes quote; `python -m bench` prints them."""
