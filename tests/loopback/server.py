@@ -272,6 +272,7 @@ class HttpServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # connections that wait to be accepted; 5 makes a busy test lose some
 
     def __init__(self, address: tuple[str, int], provider: Loopback) -> None:
         self.provider = provider

@@ -52,8 +52,8 @@ def check(request: Request, _: Strictness) -> None:
         check_message(want(message, dict, f"messages.{number}"), f"messages.{number}")
     check_roles(messages)
     check_tool_config(request.json, messages)
-    check_marks(request.json)
     if is_claude(model):
+        check_marks(request.json)
         check_unique(messages)
     check_pairing(messages, is_claude(model))
     if messages[-1]["role"] == "assistant" and (
@@ -146,7 +146,7 @@ def check_marks(body: Object) -> None:
     tools = want(body.get("toolConfig") or {}, dict, "toolConfig").get("tools", [])
     lists = [want(tools, list, "toolConfig.tools"), want(body.get("system", []), list, "system")]
     lists += [message["content"] for message in body["messages"]]
-    found = sum("cachePoint" in block for blocks in lists for block in blocks)
+    found = sum("cachePoint" in want(block, dict, "block") for each in lists for block in each)
     if found > claude.MAX_MARKS:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {found}.")
 

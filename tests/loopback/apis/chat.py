@@ -63,6 +63,7 @@ def check(request: Request, _: Strictness) -> None:
 
 def get_messages(body: Object, words: Dialect) -> list[Object]:
     """The messages of BODY, each of the right shape."""
+    want(body.get("stream_options") or {}, dict, "stream_options")
     messages = need(body, "messages", list)
     if not messages:
         raise words.refusal(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.loopback.apis import chat
 from tests.loopback.model import Answer, Context, Json, Object, Refused, Request
-from tests.loopback.shape import need
+from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
 
 WORDS = chat.Dialect(
@@ -47,7 +47,7 @@ def check_reasoning(messages: Sequence[Object]) -> None:
 
 
 def thinks(body: Object) -> bool:
-    return (body.get("thinking") or {}).get("type") != "disabled"
+    return want(body.get("thinking") or {}, dict, "thinking").get("type") != "disabled"
 
 
 def misshapen(path: str, expected: str) -> Refused:

@@ -78,8 +78,8 @@ def check(request: Request, strictness: Strictness) -> None:
         raise Refused("* GenerateContentRequest.contents: contents is not specified\n")
     for number, content in enumerate(contents):
         check_content(want(content, dict, f"contents[{number}]"), f"contents[{number}]")
-    merged = merge(contents) if strictness.merge_contents else contents
-    check_pairing(merged)
+    contents = get_contents(request.json)
+    check_pairing(merge(contents) if strictness.merge_contents else contents)
     if strictness.strict_signatures:
         check_signatures(contents)
 
@@ -88,6 +88,14 @@ def camel(name: str) -> str:
     """A field name as documented; the API takes snake case too."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
+
+
+def get_contents(body: Object) -> list[Object]:
+    """The contents, the fields of their parts in one spelling."""
+    return [
+        {**content, "parts": [{camel(k): v for k, v in part.items()} for part in content["parts"]]}
+        for content in body["contents"]
+    ]
 
 
 def check_fields(value: Object, allowed: Iterable[str], path: str) -> None:
@@ -108,7 +116,7 @@ def check_content(content: Object, path: str) -> None:
         raise Refused(f"* GenerateContentRequest.{path}.parts: contents.parts must not be empty.\n")
     for index, part in enumerate(parts):
         check_part(want(part, dict, f"{path}.parts[{index}]"), f"{path}.parts[{index}]")
-    if all(part.get("text") == "" and "thoughtSignature" not in part for part in parts):
+    if all(part.get("text") == "" and not signature_of(part) for part in parts):
         raise Refused("Unable to submit request because it must have a text parameter")
 
 
@@ -127,9 +135,9 @@ def check_part(part: Object, path: str) -> None:
         )
     if found[0] == "text":
         need(part, "text", str, path)
-    elif found[0] == "functionCall":
+    elif camel(found[0]) == "functionCall":
         check_called(part[found[0]], CALL, "args", f"{path}.function_call")
-    elif found[0] == "functionResponse":
+    elif camel(found[0]) == "functionResponse":
         check_called(part[found[0]], RESPONSE, "response", f"{path}.function_response")
 
 
@@ -142,6 +150,10 @@ def check_called(value: Json, allowed: Iterable[str], data: str, path: str) -> N
 
 def role_of(content: Object) -> str:
     return str(content.get("role") or "user")
+
+
+def signature_of(part: Object) -> str | None:
+    return part.get("thoughtSignature") or part.get("thought_signature")
 
 
 def count(content: Object, name: str) -> int:
@@ -191,7 +203,7 @@ def check_signatures(contents: Sequence[Object]) -> None:
     )
     for number in range(start, len(contents)):
         calls = [part for part in contents[number]["parts"] if "functionCall" in part]
-        if calls and not calls[0].get("thoughtSignature"):
+        if calls and not signature_of(calls[0]):
             raise Refused(
                 SIGNATURE.format(name=calls[0]["functionCall"]["name"], position=number + 1)
             )
@@ -205,7 +217,7 @@ def misshapen(path: str, expected: str) -> Refused:
 
 def steps(body: Object) -> list[Step]:
     found = []
-    for content in body["contents"]:
+    for content in get_contents(body):
         results = tuple(
             str(part["functionResponse"]) for part in content["parts"] if "functionResponse" in part
         )
