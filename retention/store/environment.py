@@ -34,13 +34,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import lmdb
 
 from retention.errors import StoreError, StoreFull, StoreVersionError
 from retention.store.tables import (
-    ALL,
     FORMAT,
     FORMAT_KEY,
     META,
@@ -53,7 +52,6 @@ from retention.store.tables import (
 
 MAP_SIZE = 64 * 1024 * 1024  # bytes; address space, not disk: the file grows as it is written
 MAX_MAP_SIZE = 16 * 1024 * 1024 * 1024  # bytes; doubling ends here and the store counts as full
-MAX_TABLES = 16  # LMDB reserves a handle for each; there are 6
 DIRECTORY_MODE = 0o700  # rule Z2
 FILE_MODE = 0o600  # rule Z2
 CURRENT = "CURRENT"
@@ -85,7 +83,7 @@ class Environment:
         self.map_size = map_size
         self.max_map_size = max_map_size
         self._gate = _Gate()
-        self._writer = threading.Lock()
+        self._writer = threading.RLock()  # so that a nested write fails the gate's assertion
         self._suspect = False
         self._closed = False
         try:
@@ -168,7 +166,7 @@ class Environment:
                         remedy = self._adopt_size
                     else:
                         if self._is_current(txn):
-                            return Session(txn, self._handles)
+                            return Session(txn)
                         txn.abort()
             except BaseException:
                 self._gate.leave()
@@ -178,7 +176,7 @@ class Environment:
 
     def _is_current(self, txn: lmdb.Transaction[bytes]) -> bool:
         try:
-            retired = txn.get(RETIRED_KEY, db=self._handles[META]) is not None
+            retired = Session(txn).get(META, RETIRED_KEY) is not None
             return not retired and _stamp(self.root / CURRENT) == self._stamp
         except OSError as error:
             txn.abort()
@@ -223,17 +221,17 @@ class Environment:
         while True:
             name, stamp = _read_current(self.root)
             try:
-                env, handles = _open_generation(self.root / name, self.map_size)
+                env, retired = _open_generation(self.root / name, self.map_size)
             except (lmdb.Error, FileNotFoundError):
                 if _read_current(self.root)[1] != stamp:
                     continue  # a compactor removed this generation meanwhile
                 raise
-            if not _is_retired(env, handles):
+            if not retired:
                 break
             env.close()
             if _read_current(self.root)[1] == stamp:
                 raise StoreError(f"{self.root / CURRENT} names {name}, which was replaced")
-        self._env, self._handles, self._generation, self._stamp = env, handles, name, stamp
+        self._env, self._generation, self._stamp = env, name, stamp
 
     def compact(self) -> None:
         """Copy what is in use into a new generation and leave the old one (adapter.md Y1).
@@ -241,13 +239,17 @@ class Environment:
         Writers of every process wait; readers do not.
         """
         with self._writer:
-            try:
-                env, left = self._switch()
-                self._reopen(env)
-                _remove(left)
-            except (lmdb.Error, OSError) as error:
-                self._suspect = True
-                raise self.translate(error) from error
+            while True:
+                try:
+                    env, left = self._switch()
+                    self._reopen(env)
+                    _remove(left)
+                    break
+                except lmdb.MapFullError:
+                    self._grow()
+                except (lmdb.Error, OSError) as error:
+                    self._suspect = True
+                    raise self.translate(error) from error
         checkpoint("compact-done")
 
     def _switch(self) -> tuple[lmdb.Environment, Path]:
@@ -257,11 +259,12 @@ class Environment:
                 checkpoint("compact-begin")
                 env, left = self._env, self.root / self._generation
                 _sweep(self.root, keep=self._generation)
-                name = self._copy()
+                name = f"gen-{_number(self._generation) + 1}"
+                session.put(META, RETIRED_KEY, encode_retired(name))  # the copy does not see it
+                self._copy(self.root / name)
                 checkpoint("compact-copied")
                 _write_current(self.root, name)
                 checkpoint("compact-switched")
-                session.put(META, RETIRED_KEY, encode_retired(name))
                 session.txn.commit()
             except BaseException:
                 session.txn.abort()
@@ -271,9 +274,7 @@ class Environment:
         checkpoint("compact-retired")
         return env, left
 
-    def _copy(self) -> str:
-        name = f"gen-{_number(self._generation) + 1}"
-        directory = self.root / name
+    def _copy(self, directory: Path) -> None:
         try:
             directory.mkdir(DIRECTORY_MODE)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -287,7 +288,6 @@ class Environment:
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)  # the next compaction would remove it too
             raise
-        return name
 
     def translate(self, error: lmdb.Error | OSError) -> StoreError:
         """Return the error of ours that says what ERROR means."""
@@ -342,54 +342,38 @@ def _open(directory: Path, map_size: int) -> lmdb.Environment:
         map_size=map_size,
         create=False,
         mode=FILE_MODE,
-        max_dbs=MAX_TABLES,
         metasync=False,
     )
 
 
-def _open_generation(directory: Path, map_size: int) -> tuple[lmdb.Environment, dict[bytes, Any]]:
+def _open_generation(directory: Path, map_size: int) -> tuple[lmdb.Environment, bool]:
+    """Return the environment, its format checked, and whether it is retired."""
     _protect(directory)
     env = _open(directory, map_size)
     try:
-        env.reader_check()
-        return env, _open_tables(env)
+        env.reader_check()  # frees what killed readers held
+        while True:
+            try:
+                with env.begin() as txn:
+                    session = Session(txn)
+                    _check_format(directory, session)
+                    return env, session.get(META, RETIRED_KEY) is not None
+            except lmdb.MapResizedError:
+                env.set_mapsize(0)
     except BaseException:
         env.close()
         raise
 
 
-def _is_retired(env: lmdb.Environment, handles: dict[bytes, Any]) -> bool:
-    with env.begin() as txn:
-        return txn.get(RETIRED_KEY, db=handles[META]) is not None
-
-
-def _open_tables(env: lmdb.Environment) -> dict[bytes, Any]:
-    # A handle opened inside a read transaction does not outlive it (measured with lmdb 3.0), so the
-    # tables are opened outside one.
-    while True:
-        try:
-            with env.begin() as txn:
-                _check_format(env, txn)
-            return {name: env.open_db(name, create=False) for name in ALL}
-        except lmdb.MapResizedError:
-            env.set_mapsize(0)
-        except lmdb.NotFoundError as error:
-            raise StoreError(f"{env.path()}: a table of format {FORMAT} is missing") from error
-
-
-def _check_format(env: lmdb.Environment, txn: lmdb.Transaction[bytes]) -> None:
-    try:
-        meta = env.open_db(META, txn=txn, create=False)
-    except lmdb.NotFoundError:
-        raise StoreVersionError(f"{env.path()} has no version record") from None
-    value = txn.get(FORMAT_KEY, db=meta)
+def _check_format(directory: Path, session: Session) -> None:
+    value = session.get(META, FORMAT_KEY)
     if value is None:
-        raise StoreVersionError(f"{env.path()} has no version record")
+        raise StoreVersionError(f"{directory} has no version record")
     found = decode_format(value)
     if found != FORMAT:
         hint = "update gptel-retention" if found > FORMAT else "it was never released"
         raise StoreVersionError(
-            f"{env.path()} has format {found}, this version reads format {FORMAT}: {hint}"
+            f"{directory} has format {found}, this version reads format {FORMAT}: {hint}"
         )
 
 
@@ -428,8 +412,7 @@ def _make(root: Path, map_size: int) -> None:
     env = _open(first, map_size)
     try:
         with env.begin(write=True) as txn:
-            handles = {name: env.open_db(name, txn=txn) for name in ALL}
-            txn.put(FORMAT_KEY, encode_format(), db=handles[META], overwrite=False)
+            txn.put(META + FORMAT_KEY, encode_format(), overwrite=False)
         env.sync(True)
         _sync_directory(first)
         with env.begin(write=True):

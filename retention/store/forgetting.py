@@ -146,11 +146,18 @@ def _batches(
 
 
 def _end(session: Session, id: str, bound: RowId) -> None:
-    """Drop the note, and the record unless forks need it; note a forgotten base again."""
-    record = Reader(session).conversation(id)
-    if not bound and record is not None:
-        session.delete(CONVERSATIONS.name, conversation_key(id))
-        base = Reader(session).conversation(record.base) if record.base else None
-        if base is not None and base.forgotten:
-            session.put(META, forget_key(base.id), b"")
+    """Drop the note, and the record unless forks need it; note a forgotten base again.
+
+    The note stays, for another round, if a fork went since the bound was found.
+    """
+    reader = Reader(session)
+    record, records = reader.conversation(id), list(reader.conversations())
+    if find_bound(id, records) != bound:
+        return
     session.delete(META, forget_key(id))
+    if record is None or any(other.base == id for other in records):
+        return
+    session.delete(CONVERSATIONS.name, conversation_key(id))
+    base = reader.conversation(record.base) if record.base else None
+    if base is not None and base.forgotten:
+        session.put(META, forget_key(base.id), b"")

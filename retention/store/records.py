@@ -90,6 +90,10 @@ class Reader:
         """Return how many rows `rows` yields, without decoding them."""
         return sum(1 for _ in self._entries(id))
 
+    def row_ids(self, id: str) -> Iterator[RowId]:
+        """Yield the ids of the rows that `rows` yields, without decoding them."""
+        return (number for number, _, _ in self._entries(id))
+
     def _entries(self, id: str) -> Iterator[Entry]:
         chain = self.chain(id)
         parts = [self._own(owner, below, rank) for rank, (owner, below) in enumerate(chain)]

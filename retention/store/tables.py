@@ -13,7 +13,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -26,9 +26,22 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # version of everything in this file; readers refuse a greater one
 
-META = b"meta"
-OBJECTS = b"objects"
-REFERENCES = b"references"
+# All tables lie in LMDB's one unnamed database, each behind a first byte of its own: opening a
+# named database takes the writers' lock, and a store must open while another process writes.
+META = b"m"
+CONVERSATION = b"c"
+ROW = b"r"
+REQUEST = b"q"
+OBJECTS = b"o"
+REFERENCES = b"x"
+NAMES = {
+    META: "meta",
+    CONVERSATION: "conversations",
+    ROW: "rows",
+    REQUEST: "requests",
+    OBJECTS: "objects",
+    REFERENCES: "references",
+}
 
 FORMAT_KEY = b"format"  # in META: msgpack integer
 FORGET = b"forget/"  # in META: with an id, a conversation whose records are being removed
@@ -57,51 +70,52 @@ _HEX = frozenset(string.digits + "abcdef")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One open transaction, and the handles of the tables by name."""
+    """One open transaction, seen as tables of keys and values."""
 
     txn: lmdb.Transaction[bytes]
-    handles: dict[bytes, Any]  # lmdb gives the type of a handle a private name
 
     def get(self, table: bytes, key: bytes) -> bytes | None:
         """Return the value of KEY in TABLE, or None."""
-        return self.txn.get(key, db=self.handles[table])
+        return self.txn.get(table + key)
 
     def put(self, table: bytes, key: bytes, value: bytes) -> None:
         """Set the value of KEY in TABLE."""
-        self.txn.put(key, value, db=self.handles[table])
+        self.txn.put(table + key, value)
 
     def delete(self, table: bytes, key: bytes) -> None:
         """Remove KEY from TABLE, if it is there."""
-        self.txn.delete(key, db=self.handles[table])
+        self.txn.delete(table + key)
 
     def scan(self, table: bytes, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of TABLE in ascending order from START up to, not including, END.
 
-        An empty END means no end.  The iterator is valid inside the transaction only.
+        An empty END means the end of the table.  Valid inside the transaction only.
         """
-        cursor = self.txn.cursor(db=self.handles[table])
-        if not cursor.set_range(start):
+        cursor = self.txn.cursor()
+        if not cursor.set_range(table + start):
             return
+        limit = table + end if end else bytes((table[0] + 1,))
         for key, value in cursor:
-            if end and key >= end:
+            if key >= limit:
                 return
-            yield key, value
+            yield key[1:], value
 
     def scan_back(self, table: bytes, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of TABLE in descending order from below END down to START."""
-        cursor = self.txn.cursor(db=self.handles[table])
-        found = cursor.prev() if cursor.set_range(end) else cursor.last()
+        cursor = self.txn.cursor()
+        found = cursor.prev() if cursor.set_range(table + end) else cursor.last()
+        limit = table + start
         while found:
             key, value = cursor.item()
-            if key < start:
+            if key < limit:
                 return
-            yield key, value
+            yield key[1:], value
             found = cursor.prev()
 
     def any(self, table: bytes, prefix: bytes) -> bool:
         """Return whether TABLE has a key that begins with PREFIX."""
-        cursor = self.txn.cursor(db=self.handles[table])
-        return cursor.set_range(prefix) and cursor.key().startswith(prefix)
+        cursor = self.txn.cursor()
+        return cursor.set_range(table + prefix) and cursor.key().startswith(table + prefix)
 
 
 class Table(Generic[R]):
@@ -116,7 +130,7 @@ class Table(Generic[R]):
         try:
             return self._decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            where = f"{self.name.decode()} {show_key(key)}"
+            where = f"{NAMES[self.name]} {show_key(key)}"
             raise StoreError(f"{where}: the record cannot be read: {error}") from None
 
     def get(self, session: Session, key: bytes) -> R | None:
@@ -129,11 +143,9 @@ class Table(Generic[R]):
         session.put(self.name, key, _encode(record))
 
 
-CONVERSATIONS = Table(b"conversations", Conversation)
-ROWS = Table(b"rows", Row)
-REQUESTS = Table(b"requests", RequestRecord)
-
-ALL = (META, CONVERSATIONS.name, ROWS.name, REQUESTS.name, OBJECTS, REFERENCES)
+CONVERSATIONS = Table(CONVERSATION, Conversation)
+ROWS = Table(ROW, Row)
+REQUESTS = Table(REQUEST, RequestRecord)
 
 
 def conversation_key(id: str) -> bytes:
