@@ -24,7 +24,7 @@ def emacs_share(size: int) -> tuple[float, float]:
         Loopback() as server,
         start_emacs(Path(home), server.port) as emacs,
     ):
-        emacs.eval("(load \"%s\")" % (Path(__file__).parent / "share.el"))
+        emacs.call("load", str(Path(__file__).parent / "share.el"))
         observe(emacs, "weather", "sunny")
         observe(emacs, "rules", "be brief")
         chat = Chat(emacs, server, "openai", "text-mode", sections=("weather", "rules"))

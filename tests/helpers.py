@@ -324,7 +324,7 @@ class Harness:
         return sending
 
     def end(self, *elements: Element, whole: Sequence[Element] = ()) -> None:
-        """End the turn: ELEMENTS are its last piece, WHOLE the region if hidden results merge it."""
+        """End the turn: ELEMENTS are its last piece, WHOLE the region."""
         ending = Ending(
             span=self.parse(elements), whole=self.parse(whole), rounds=tuple(self.rounds)
         )
@@ -353,7 +353,7 @@ class Harness:
 
     # What the backend does around the core
 
-    def _request(
+    def _request(  # noqa: PLR0917 - one field of a prepare each
         self,
         tail: list[bytes],
         keep: int,
@@ -453,5 +453,3 @@ def _common(ours: Sequence[bytes], theirs: Sequence[bytes]) -> int:
     while at < min(len(ours), len(theirs)) and ours[at] == theirs[at]:
         at += 1
     return at
-
-

@@ -137,7 +137,7 @@ def test_write_makes_a_private_file_that_read_takes(directory: Path):
 
 
 def test_write_spells_the_directory_as_the_client_did(directory: Path):
-    """The adapter takes only files whose directory's name is the one that it gave, slash and all."""
+    """The adapter takes only files whose directory is spelled as it gave it."""
     for spelt in (f"{directory}", f"{directory}/"):
         file = handover.write_file(spelt, b"answer").file
         assert file.startswith(f"{directory}/{handover.PREFIX}")

@@ -117,7 +117,7 @@ def test_round_is_represented_by_its_ordinary_rows():
         ("ab", "ba", [1, -1]),
         ("acb", "abc", [0, 2, -1]),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_align_follows_edits(payload: str, log: str, places: list[int]):
     """B2: what is unchanged is found, in order, whatever was edited around it."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLY_TIME = 60.0  # seconds that one form may take
@@ -52,7 +52,7 @@ class Emacs:
             env=environment, cwd=home,
         )  # fmt: skip
 
-    def __enter__(self) -> Emacs:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -111,8 +111,10 @@ def test_a_backend_killed_between_requests_is_started_again(
     with started(tmp_path, provider) as emacs:
         chat = Chat(emacs, provider, "anthropic", "org-mode", sections=SECTIONS)
         first = chat.send("one")
-        emacs.eval("(dolist (p (process-list)) (when (string-match-p \"retention-[0-9]+\\\\'\""
-                   " (process-name p)) (signal-process p 'SIGKILL)))")
+        emacs.eval(
+            '(dolist (p (process-list)) (when (string-match-p "retention-[0-9]+\\\\\'"'
+            " (process-name p)) (signal-process p 'SIGKILL)))"
+        )
         emacs.call("driver-settle")
         emacs.eval("(gptel-retention-rpc-retry)")
         second = chat.send("two")
