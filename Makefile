@@ -31,9 +31,8 @@ test: lint test-python test-elisp test-e2e ## everything that CI runs
 lint: lint-python lint-elisp ## format, lint, types; compile and check the Elisp
 
 lint-python: deps
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@failed=0; for tool in "ruff check ." "ruff format --check ." mypy; do \
+	    echo "$$tool"; $(BIN)/$$tool || failed=1; done; exit $$failed
 
 lint-elisp: deps
 	$(BATCH) -l tests/elisp/lint.el -f lint-batch-and-exit

@@ -83,7 +83,8 @@ Signal an error if two of them require each other."
 (defmacro lint--with-file (file &rest body)
   "Evaluate BODY in a buffer that visits FILE in `emacs-lisp-mode'."
   (declare (indent 1))
-  `(let ((enable-local-variables :safe))
+  `(let ((enable-local-variables :safe)
+         (vc-handled-backends nil))     ; where there is no git, it complains
      (with-current-buffer (find-file-noselect ,file)
        (unwind-protect (progn ,@body)
          (set-buffer-modified-p nil)
