@@ -259,8 +259,7 @@ def _close_run(parts: list[Part], role: Role, run: list[Piece]) -> None:
         text = "".join([piece.text for piece in run]).strip(WHITE)
         media: list[Digest] = []
     else:
-        text = _join_texts([piece.text for piece in run])
-        media = [value for piece in run for value in piece.media]
+        text, media = _join_prompt(run)
     run.clear()
     if text:
         value = digest_fields("part", ("text", _SPEAKER[role], text, *map(_HEX, media)))
@@ -270,8 +269,28 @@ def _close_run(parts: list[Part], role: Role, run: list[Piece]) -> None:
         parts.append(Part(kind=PartKind.MEDIA, digest=value))
 
 
+def _join_prompt(run: list[Piece]) -> tuple[str, list[Digest]]:
+    """Return the text and the media of a prompt, which is one unit.
+
+    Texts are joined with a line break, as gptel joins prompts that it merges for DeepSeek; over
+    media with a space, as it joins them for Ollama, where the place of the media is lost.
+    """
+    text, gap = "", "\n"
+    media: list[Digest] = []
+    for piece in run:
+        if piece.media:
+            media += piece.media
+            gap = " "
+            continue
+        stripped = piece.text.strip(WHITE)
+        if stripped:
+            text = f"{text}{gap}{stripped}" if text else stripped
+            gap = "\n"
+    return text, media
+
+
 def _join_texts(texts: list[str]) -> str:
-    """Join with a line break what is not blank, as gptel joins texts that it merges (S14)."""
+    """Join the texts of a result that are not blank with a line break."""
     if len(texts) == 1:
         return texts[0].strip(WHITE)
     return "\n".join([text for text in (text.strip(WHITE) for text in texts) if text])

@@ -215,9 +215,12 @@ def follow_roles(table: dict[Role, tuple[Role, ...]]) -> Rule:
 
 
 def no_empty_content(elements: list[Element]) -> Iterator[Reason]:
-    """Each element but a last one of the assistant has content."""
+    """Each element has content.
+
+    Anthropic lets a last one of the assistant go without; `last_role` names that one anyway.
+    """
     for at, element in enumerate(elements):
-        if not element.pieces and not (at == len(elements) - 1 and element.role is Role.ASSISTANT):
+        if not element.pieces:
             yield _reason("empty_content", at)
 
 
