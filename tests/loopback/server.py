@@ -6,6 +6,7 @@ the next response, so the order of the records is the order of the answers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterable
@@ -286,6 +287,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: HttpServer
 
+    def handle(self) -> None:
+        # The client may go away at any point, as one does on C-g.
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def do_GET(self) -> None:
         self.serve()
 
@@ -295,12 +301,6 @@ class Handler(BaseHTTPRequestHandler):
     def serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         reply = self.server.provider.answer(self.command, self.path, body)
-        try:
-            self.write(reply)
-        except ConnectionError:
-            self.close_connection = True  # the client went away, as one does on C-g
-
-    def write(self, reply: Reply) -> None:
         if reply.delay:
             self.server.provider.wait(reply.delay)
         self.send_response(reply.status)
