@@ -139,6 +139,15 @@ Its payload then holds what the tool loop added to it."
           ((and (stringp status) (string-match-p "\\`[0-9]+\\'" status))
            (string-to-number status)))))
 
+(defun gptel-retention-host-tokens (info)
+  "Return the tokens that the last response of INFO reports, or nil.
+That is all input, cached or not, and the output."
+  (when-let* ((tokens (plist-get info :tokens))
+              (counts (cl-loop for key in '(:input :cached :cache :output)
+                               for count = (plist-get tokens key)
+                               when (numberp count) collect count)))
+    (apply #'+ counts)))
+
 (defun gptel-retention-host-error (info)
   "Return what the provider said was wrong in INFO, a string."
   (let ((problem (plist-get info :error)))

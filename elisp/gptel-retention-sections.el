@@ -417,6 +417,7 @@ It is one of STATE, or a new one; LOOPP as in
   "Read SECTION in this buffer and return the reading.
 An error is reported once and becomes part of the reading."
   (let ((start (float-time))
+        (collecting gc-elapsed)
         (reading (make-gptel-retention-sections--reading)))
     (condition-case err
         (setf (gptel-retention-sections--reading-body reading)
@@ -430,8 +431,9 @@ An error is reported once and becomes part of the reading."
           (list 'section name)
           "Section `%s' could not be read and counts as unchanged: %s"
           name problem))))
+    ;; A garbage collection that happens to fall here is not the section's.
     (setf (gptel-retention-sections--reading-seconds reading)
-          (- (float-time) start))
+          (- (float-time) start (- gc-elapsed collecting)))
     reading))
 
 (defun gptel-retention-sections-read (name)

@@ -735,6 +735,8 @@ Nobody waits for the answer."
     (when (and (gptel-retention-turn--conversation-owned conversation)
                (buffer-live-p buffer))
       (with-current-buffer buffer
+        (when-let* ((tokens (gptel-retention-host-tokens info)))
+          (gptel-retention-sections-note-tokens tokens))
         (gptel-retention-reminders-end-turn))
       (when (and (gptel-retention-turn--request-plan request)
                  (eq 'done (gptel-retention-host-outcome fsm)))

@@ -75,6 +75,7 @@
         gptel-retention-command command
         gptel-retention-sections nil
         gptel-retention-api-alist '(("\\`localhost:" . "mistral"))
+        gptel-retention-slow-section 5.0 ;a loaded machine must not decide what is read
         gptel-use-curl t
         gptel-api-key "k"
         gptel-confirm-tool-calls nil

@@ -376,5 +376,11 @@ They are (BEG BOUNDARY END)."
                                    info 1 (point-max))))
             (should (assq 'tool bounds))))))))
 
+(ert-deftest host-tests-tokens-are-all-input-and-output ()
+  "What the context holds is every input token, cached or not, and output."
+  (should (equal 111 (gptel-retention-host-tokens
+                      '(:tokens (:input 1 :cached 10 :output 100)))))
+  (should-not (gptel-retention-host-tokens '(:tokens nil))))
+
 (provide 'host-tests)
 ;;; host-tests.el ends here
