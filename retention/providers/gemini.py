@@ -173,7 +173,7 @@ check = rules.make_check(
     read,
     rules.pair_calls_single,
     rules.results_alone,
-    rules.first_role(Role.USER),
+    rules.place_calls,
     rules.last_role(Role.USER),
     rules.no_empty_content,
 )

@@ -32,7 +32,6 @@ check = rules.make_check(
     rules.unique_ids,
     rules.match_ids(r"[a-zA-Z0-9]{9}"),
     rules.match_names(r"[a-zA-Z0-9_-]{1,64}"),
-    rules.first_role(Role.USER, Role.SYSTEM),
     rules.last_role(Role.USER, Role.TOOL),
     rules.follow_roles(_ORDER),
     rules.no_empty_content,

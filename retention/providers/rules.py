@@ -211,6 +211,14 @@ def follow_roles(table: dict[Role, tuple[Role, ...]]) -> Rule:
     return rule
 
 
+def place_calls(elements: list[Element]) -> Iterator[Reason]:
+    """An element with calls comes after one of the user, with or without results (Gemini)."""
+    for at, element in enumerate(elements):
+        calls = any(piece.kind is PartKind.CALL for piece in element.pieces)
+        if calls and (at == 0 or elements[at - 1].role is Role.ASSISTANT):
+            yield _reason("call_place", at)
+
+
 # Content
 
 
