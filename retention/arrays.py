@@ -59,12 +59,14 @@ class Item(Struct, frozen=True):
 
 class Sent(Struct, frozen=True):
     """An array as it goes out: `items`, the running sums of their sizes in bytes, and the
-    deliveries as (index in items, row id) in payload order.
+    deliveries as (index in items, row id) in payload order.  Rows from `since` on came into the
+    log after it was planned.
     """
 
     items: list[Item]
     ends: list[int]
     placed: list[tuple[int, RowId]]
+    since: RowId = START
 
 
 class State(Struct, frozen=True):
@@ -130,19 +132,24 @@ class Builder:
         self.ends = sent.ends[:length]
         self.placed = sent.placed[: bisect_left(sent.placed, (length, LOWEST))]
 
-    def resume(self, base: State, cut: int) -> None:
-        """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
-        self.take(base.sent, base.sent_at[cut])
-        if self.items and self.items[-1].deliveries and self.items[-1].row != START:
-            self._unhost(base.items[cut - 1])
+    def resume(self, base: State, cut: int) -> int:
+        """Take over what BASE sent for its first CUT elements, without deliveries behind them.
 
-    def _unhost(self, plain: Item) -> None:
+        Return how many elements are as they were sent.
+        """
+        self.take(base.sent, base.sent_at[cut])
+        if not (self.items and self.items[-1].deliveries and self.items[-1].row != START):
+            return len(self.items)
         # The last element hosts deliveries that are placed again: begin with it as gptel built it.
-        while self.placed and self.placed[-1][0] == len(self.items) - 1:
-            self.placed.pop()
+        self._pop()
+        self.append(base.items[cut - 1])
+        return len(self.items) - 1
+
+    def _pop(self) -> None:
         self.items.pop()
         self.ends.pop()
-        self.append(plain)
+        while self.placed and self.placed[-1][0] == len(self.items):
+            self.placed.pop()
 
     def append(self, item: Item) -> None:
         """Add ITEM, with the deliveries that it carries."""
@@ -150,17 +157,19 @@ class Builder:
         self.ends.append((self.ends[-1] if self.ends else 0) + item.message.size)
         self.items.append(item)
 
-    def attach(self, id: RowId, delivery: Delivery | None, text: str | None = None) -> bool:
-        """Put delivery ID behind what is there; return whether it stands."""
-        if text is None:
-            stored = self.read(delivery.text) if delivery else None
-            if stored is None:
-                self.reasons.append(Reason(code="delivery_lost", detail=str(id)))
-                return False
-            text = stored.decode()
+    def restore(self, id: RowId, delivery: Delivery, follower: Message | None) -> None:
+        """Put the earlier DELIVERY, row ID, behind what is there and in front of FOLLOWER."""
+        stored = self.read(delivery.text)
+        if stored is None:
+            self.reasons.append(Reason(code="delivery_lost", detail=str(id)))
+        else:
+            self.attach(id, stored.decode(), follower)
+
+    def attach(self, id: RowId, text: str, follower: Message | None = None) -> bool:
+        """Put delivery ID, which says TEXT, behind what is there; return whether it stands."""
         provider = self.provider
         host = self.items[-1] if self.items else None
-        shape = self._shape(host)
+        shape = self._shape(host.message, follower) if host else Shape.MESSAGE
         if shape is Shape.NONE:
             self.reasons.append(Reason(code="no_boundary", detail=str(id)))
             return False
@@ -173,24 +182,23 @@ class Builder:
             return False
         put = provider.merge if shape is Shape.MERGE else provider.result
         message = provider.parse(put(raw, text))
-        self.items.pop()
-        self.ends.pop()
-        while self.placed and self.placed[-1][0] == len(self.items):
-            self.placed.pop()
+        self._pop()
         self.append(
             msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
         )
         return True
 
-    def _shape(self, host: Item | None) -> Shape:
-        if host is None:
-            return Shape.MESSAGE
-        legal = self.provider.shape(host.message, self.identity)
+    def _shape(self, host: Message, follower: Message | None = None) -> Shape:
+        legal = self.provider.shape(host, self.identity)
         if legal is Shape.MESSAGE:
-            if self.override == "merge" and host.message.role is Role.USER:
+            if self.override == "merge" and host.role is Role.USER:
                 return Shape.MERGE
-            if self.override == "result" and host.message.results:
+            if self.override == "result" and host.results:
                 return Shape.RESULT
+        if legal is Shape.NONE and follower and not host.opens:
+            # Behind an answer that another message follows, where two of the user's may do so.
+            if follower.role is Role.ASSISTANT or self._shape(follower) is Shape.MESSAGE:
+                return Shape.MESSAGE
         return legal
 
 

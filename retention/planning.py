@@ -135,18 +135,18 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     items = base.items[:cut] + matched if base else matched
     places = _places(items, cut, view.log, settled) if view.step < NO_EDITS else {}
     build = _builder(request, view)
-    if base and cut:
-        build.resume(base, cut)
+    start = build.resume(base, cut) if base and cut else 0
     sent_at = base.sent_at[:cut] if base else []
     for at in range(cut, len(items) + 1):
         sent_at.append(len(build.items))
-        for delivery in places.get(at, ()):
-            build.attach(delivery, view.log.rows[delivery].delivery)
+        follower = items[at].message if at < len(items) else None
+        for row in places.get(at, ()):
+            if row.delivery is not None:
+                build.restore(row.id, row.delivery, follower)
         if at < len(items):
             build.append(items[at])
     turn = view.conversation.turns + 1
     new = _deliver(build, request, view, turn)
-    start = sent_at[cut] if cut else 0
     last = build.items[start - 1].last if start else START
     rows = _order(build.items[start:], drafts, new.row, last)
     array = _Array(
@@ -284,14 +284,14 @@ def _recognize(
 # Placement
 
 
-def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int, list[RowId]]:
+def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int, list[Row]]:
     """Return where earlier deliveries stand: index of the element before which, deliveries in log
     order (rules B1, B3).  Those that stand in front of CUT are placed already.
     """
     where = {item.row: n for n, item in enumerate(items[cut:], cut)}
     if cut:
         where[items[cut - 1].row] = cut - 1
-    places: dict[int, list[RowId]] = {}
+    places: dict[int, list[Row]] = {}
     for row in log.after(settled):
         if row.delivery is None:
             continue
@@ -300,7 +300,7 @@ def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int
             continue
         while at < len(items) and items[at].message.results:
             at += 1  # never between a call and its result (D4)
-        places.setdefault(at, []).append(row.id)
+        places.setdefault(at, []).append(row)
     return places
 
 
@@ -351,7 +351,7 @@ def _deliver(build: Builder, request: Request, view: View, turn: int) -> _New:
     if last == START or not (due or reminders):
         return _New()
     text = render(due, reminders)
-    if not build.attach(NEW, None, text):
+    if not build.attach(NEW, text):
         return _New()
     delivery = Delivery(
         text=digest("delivery", text.encode()),
