@@ -291,7 +291,7 @@ class Environment:
 
     def translate(self, error: lmdb.Error | OSError) -> StoreError:
         """Return the error of ours that says what ERROR means."""
-        code = error.errno if isinstance(error, OSError) else error.code
+        code = error.errno if isinstance(error, OSError) else _find_errno(error)
         full = isinstance(error, lmdb.DiskError | lmdb.MapFullError) or code in _FULL
         if full or (code == errno.EIO and _free(self.root) < LOW_SPACE):
             return StoreFull(f"no space for the store {self.root}: {error}")
@@ -493,6 +493,12 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _find_errno(error: lmdb.Error) -> int:
+    # Older releases of lmdb give the system's error only by its text.
+    text = str(error)
+    return next((code for code in (*_FULL, errno.EIO) if os.strerror(code) in text), 0)
 
 
 def _free(root: Path) -> int:

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -93,7 +93,7 @@ def _act(store: Store, pipe: Connection, name: str, args: tuple[Any, ...]) -> An
     if name == "file size":
         return resource.setrlimit(resource.RLIMIT_FSIZE, (args[0], resource.RLIM_INFINITY))
     if name == "kill at":
-        return _at(args[0], lambda: os.kill(os.getpid(), signal.SIGKILL))
+        return _at(args[0], lambda: os.kill(os.getpid(), signal.SIGKILL), *args[1:])
     if name == "stop at":
         return _at(args[0], lambda: (pipe.send(args[0]), pipe.recv()))
     if name == "hold":  # keep a read transaction open until told
@@ -104,5 +104,14 @@ def _act(store: Store, pipe: Connection, name: str, args: tuple[Any, ...]) -> An
     raise AssertionError(name)
 
 
-def _at(point: str, action: Any) -> None:
-    environment.checkpoint = lambda name: action() if name == point else None
+def _at(point: str, action: Callable[[], object], count: int = 1) -> None:
+    """Run ACTION when the store passes POINT for the COUNTth time."""
+    passed = 0
+
+    def checkpoint(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed == count:
+            action()
+
+    environment.checkpoint = checkpoint

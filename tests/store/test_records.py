@@ -10,10 +10,10 @@ from retention.errors import InvalidParams, UnknownConversation, UnknownObject
 from retention.model import Conversation, Delivery, Reason, Refusal, SectionState
 from retention.store import Store, Writer
 from tests.store.build import (
+    IDENTITY,
     A,
     B,
     C,
-    IDENTITY,
     add,
     dump,
     fork,
@@ -193,7 +193,7 @@ def test_a_fork_shares_its_past_and_goes_its_own_way(store: Store) -> None:
 
 
 def test_a_fork_of_a_fork_shares_both_pasts(store: Store) -> None:
-    """L2"""
+    """Rule L2."""
     add(store, A, "one")
     fork(store, A, B)
     add(store, B, "two")
@@ -209,7 +209,7 @@ def test_a_fork_of_a_fork_shares_both_pasts(store: Store) -> None:
 
 
 def test_a_fork_below_the_point_where_its_base_forked_shares_less(store: Store) -> None:
-    """L2"""
+    """Rule L2."""
     add(store, A, "one", "two", "three")
     fork(store, A, B)
     add(store, B, "four")
@@ -220,7 +220,7 @@ def test_a_fork_below_the_point_where_its_base_forked_shares_less(store: Store) 
 
 
 def test_a_fork_that_replaces_a_shared_row_leaves_its_base_alone(store: Store) -> None:
-    """L2"""
+    """Rule L2."""
     add(store, A, "one", "two")
     fork(store, A, B)
 
@@ -233,7 +233,7 @@ def test_a_fork_that_replaces_a_shared_row_leaves_its_base_alone(store: Store) -
 
 
 def test_a_fork_needs_a_base_that_is_there(store: Store) -> None:
-    """L2"""
+    """Rule L2."""
     with pytest.raises(UnknownConversation):
         store.write(lambda writer: writer.put_conversation(Conversation(id=B, base=A, base_rows=1)))
     assert objects(store) == set()
