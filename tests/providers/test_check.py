@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from retention.model import Reason
-from tests.providers.helpers import APIS, encode, load, provider
+from tests.providers.helpers import APIS, FIXTURES, encode, load, provider
 
 
 def codes(api: str, elements: list[Any], model: str = "") -> list[str]:
@@ -412,3 +413,19 @@ def test_unreadable_elements_are_named_and_nothing_else_is_judged(api: str) -> N
 
     assert {reason.code for reason in found} == {"shape"}
     assert found[-1].detail.startswith("2: ")
+
+
+def test_docs_name_every_code() -> None:
+    root = FIXTURES.parent
+    sources = [path.read_text() for path in (root / "retention/providers").glob("*.py")]
+    found = {
+        code
+        for source in sources
+        for code in re.findall(r'(?:_reason\(|code=|code = )"(\w+)"', source)
+    }
+
+    table = (root / "docs/providers.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+
+    assert "call_unanswered" in found
+    assert found <= named
