@@ -195,11 +195,11 @@ class Builder:
                 return Shape.MERGE
             if self.override == "result" and host.results:
                 return Shape.RESULT
-        if legal is Shape.NONE and follower and not host.opens:
-            # Behind an answer that another message follows, where two of the user's may do so.
-            if follower.role is Role.ASSISTANT or self._shape(follower) is Shape.MESSAGE:
-                return Shape.MESSAGE
-        return legal
+        if legal is not Shape.NONE or follower is None or host.opens:
+            return legal
+        # Behind an answer that another message follows, where two of the user's may do so.
+        fits = follower.role is Role.ASSISTANT or self._shape(follower) is Shape.MESSAGE
+        return Shape.MESSAGE if fits else legal
 
 
 def plan_steps(

@@ -11,7 +11,7 @@ that prefers the latest rows (G3).  Undo, Org branches and topics are subsequenc
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -29,6 +29,7 @@ class Log:
         self.rows: dict[RowId, Row] = {}
         self.order: list[RowId] = []
         self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
+        self.deliveries: list[RowId] = []  # in commit order
         self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest, not inactive
         self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
         self._positions: dict[RowId, int] = {}
@@ -75,6 +76,7 @@ class Log:
         if row.round and row.face is Face.ORDINARY:
             self.rounds.setdefault(row.round, []).append(row.id)
         if row.delivery:
+            insort(self.deliveries, row.id)
             for state in row.delivery.sections:
                 if not state.inactive and row.id > self.known.get(state.name, (START,))[0]:
                     self.known[state.name] = (row.id, state)

@@ -50,7 +50,6 @@ from retention.sections import (
     plan_sections,
     render,
     standing,
-    update_conditions,
 )
 
 NO_EDITS = 3  # the step of `Refusal` from which on a request goes out as gptel made it
@@ -93,7 +92,8 @@ class Plan(Struct, frozen=True):
 
     `items`, `sent`, `sent_at` and `mode` are those of the states that the client may refer to
     later.  `drafts` are rows in the order of their insertion; `befores` names the rows that now
-    follow deliveries which stood last.
+    follow deliveries which stood last; `seen` are the reminders whose condition counts as seen:
+    it was delivered, or does not hold.
     """
 
     items: list[Item]
@@ -106,7 +106,7 @@ class Plan(Struct, frozen=True):
     drafts: tuple[Row, ...]
     objects: tuple[tuple[Domain, bytes], ...]
     befores: dict[RowId, RowId]
-    conditions: dict[str, str]
+    seen: tuple[Reminder, ...]
     turn: int
     due: tuple[Due, ...]
     reminders: tuple[str, ...]
@@ -129,11 +129,14 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     mode = _mode(request, view)
     base = view.base
     cut = _cut(base, request, mode) if base and not fresh else 0
+    if base and cut and _came_between(base, cut, view.log):
+        cut = 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
-    matched, drafts = _match(rest + request.tail, view.log, settled, request.prompt)
+    matched, drafts, found = _match(rest + request.tail, view.log, settled, request.prompt)
     items = base.items[:cut] + matched if base else matched
-    places = _places(items, cut, view.log, settled) if view.step < NO_EDITS else {}
+    where = {row: cut + at for row, at in found.items()}
+    places = _places(items, cut, where, view.log) if view.step < NO_EDITS else {}
     build = _builder(request, view)
     start = build.resume(base, cut) if base and cut else 0
     sent_at = base.sent_at[:cut] if base else []
@@ -219,19 +222,30 @@ def _cut(base: State, request: Request, mode: str) -> int:
     return cut
 
 
+def _came_between(base: State, cut: int, log: Log) -> bool:
+    """Whether another commit put a delivery among the first CUT elements since BASE was planned."""
+    last = log.position(base.items[cut - 1].row)
+    late = log.deliveries[bisect_left(log.deliveries, base.sent.since) :]
+    own = {id for _, id in base.sent.placed[-len(late) :]} if late else set()
+    return any(id not in own and log.position(id) <= last for id in late)
+
+
 def _units(message: Message) -> tuple[Digest, ...]:
     return tuple(part.digest for part in message.parts)
 
 
 def _match(
     messages: Sequence[Message], log: Log, settled: int, prompt: tuple[Message, ...]
-) -> tuple[list[Item], dict[RowId, Row]]:
-    """Return an item per message with the row it stands for, and a draft for each new one."""
+) -> tuple[list[Item], dict[RowId, Row], dict[RowId, int]]:
+    """Return an item per message with the row it stands for, a draft for each new one, and the
+    index of the message that each matched row was found in.
+    """
     rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
     matches = match_rows([_units(message) for message in messages], rows)
     newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
     items: list[Item] = []
     drafts: dict[RowId, Row] = {}
+    found = {row: n for n, ids in enumerate(matches) for row in ids}
     for n, (message, ids) in enumerate(zip(messages, matches, strict=True)):
         if ids:
             items.append(Item(message=message, row=ids[-1], face=log.rows[ids[-1]].face))
@@ -240,7 +254,7 @@ def _match(
         draft = draft_row(len(drafts) + 1, message, Face.BOTH, alias=alias)
         drafts[draft.id] = draft
         items.append(Item(message=message, row=draft.id))
-    return items, drafts
+    return items, drafts, found
 
 
 def draft_row(
@@ -284,13 +298,18 @@ def _recognize(
 # Placement
 
 
-def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int, list[Row]]:
-    """Return where earlier deliveries stand: index of the element before which, deliveries in log
-    order (rules B1, B3).  Those that stand in front of CUT are placed already.
+def _places(
+    items: Sequence[Item], cut: int, found: Mapping[RowId, int], log: Log
+) -> dict[int, list[Row]]:
+    """Return where earlier deliveries stand: index of the element before which, deliveries in the
+    order of their commits (rules B1, B3).  Those that stand in front of CUT are placed already;
+    FOUND are the rows behind it and their elements.
     """
-    where = {item.row: n for n, item in enumerate(items[cut:], cut)}
+    where = dict(found)
+    settled = -1
     if cut:
         where[items[cut - 1].row] = cut - 1
+        settled = log.position(items[cut - 1].row)
     places: dict[int, list[Row]] = {}
     for row in log.after(settled):
         if row.delivery is None:
@@ -301,6 +320,8 @@ def _places(items: Sequence[Item], cut: int, log: Log, settled: int) -> dict[int
         while at < len(items) and items[at].message.results:
             at += 1  # never between a call and its result (D4)
         places.setdefault(at, []).append(row)
+    for rows in places.values():
+        rows.sort(key=lambda row: row.id)
     return places
 
 
@@ -404,7 +425,8 @@ class _Array(Struct, frozen=True):
 
 
 def _finish(request: Request, view: View, build: Builder, array: _Array, new: _New) -> Plan:
-    sent = Sent(items=build.items, ends=build.ends, placed=build.placed)
+    since = view.conversation.next_row
+    sent = Sent(items=build.items, ends=build.ends, placed=build.placed, since=since)
     common = common_length(sent.items, view.last.items) if view.last else 0
     reuse = common if view.reusable else 0
     return Plan(
@@ -418,19 +440,13 @@ def _finish(request: Request, view: View, build: Builder, array: _Array, new: _N
         drafts=array.drafts,
         objects=new.objects,
         befores=_befores(sent, view.log, array.start),
-        conditions=_conditions(request, view, new),
+        seen=tuple(r for r in request.reminders if r.state is None or r.key in new.reminders),
         turn=array.turn,
         due=new.due,
         reminders=new.reminders,
         common=common,
         reasons=tuple(build.reasons),
     )
-
-
-def _conditions(request: Request, view: View, new: _New) -> dict[str, str]:
-    # A condition counts as seen when its reminder was delivered, or when it does not hold.
-    seen = [r for r in request.reminders if r.state is None or r.key in new.reminders]
-    return update_conditions(view.conversation.conditions, seen)
 
 
 def _befores(sent: Sent, log: Log, start: int) -> dict[RowId, RowId]:

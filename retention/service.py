@@ -78,6 +78,7 @@ from retention.protocol import (
     TurnComplete,
 )
 from retention.providers import Provider, choose
+from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
 
@@ -481,7 +482,7 @@ class Service:
             next_round=record.next_round + (1 if pending.origin == "loop" else 0),
             turns=record.turns + (1 if pending.origin == "buffer" else 0),
             used=self.clock(),
-            conditions=pending.plan.conditions,
+            conditions=update_conditions(record.conditions, pending.plan.seen),
             refusal=refusal,
         )
 

@@ -18,7 +18,7 @@ from retention.ledger import Log
 from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
 from retention.planning import Plan, Request, View, plan_buffer, plan_loop
 from retention.providers import Provider, choose
-from retention.sections import CLOSE, OPEN
+from retention.sections import CLOSE, OPEN, update_conditions
 from retention.settling import Ending, apply_ids, new_texts, plan_turn_end, settle
 
 Element = dict[str, Any]
@@ -309,7 +309,7 @@ class Harness:
             next_row=before.next_row + len(settled.rows),
             next_round=before.next_round + sending.loop,
             turns=before.turns + (not sending.loop),
-            conditions=plan.conditions,
+            conditions=update_conditions(self.record.conditions, plan.seen),
         )
         apply_ids(plan, settled)
         self._settled.add(id(plan))
