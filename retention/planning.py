@@ -135,8 +135,9 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
     matched, drafts, found = _match(rest + request.tail, view.log, settled, request.prompt)
     items = base.items[:cut] + matched if base else matched
-    where = {row: cut + at for row, at in found.items()}
-    places = _places(items, cut, where, view.log) if view.step < NO_EDITS else {}
+    spans = {row: (cut + first, cut + last) for row, (first, last) in found.items()}
+    candidates = [*_standing_at(base, cut, view.log), *view.log.after(settled)]
+    places = _places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     build = _builder(request, view)
     start = build.resume(base, cut) if base and cut else 0
     sent_at = base.sent_at[:cut] if base else []
@@ -236,16 +237,19 @@ def _units(message: Message) -> tuple[Digest, ...]:
 
 def _match(
     messages: Sequence[Message], log: Log, settled: int, prompt: tuple[Message, ...]
-) -> tuple[list[Item], dict[RowId, Row], dict[RowId, int]]:
+) -> tuple[list[Item], dict[RowId, Row], dict[RowId, tuple[int, int]]]:
     """Return an item per message with the row it stands for, a draft for each new one, and the
-    index of the message that each matched row was found in.
+    first and the last message that each matched row was found in.
     """
     rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
     matches = match_rows([_units(message) for message in messages], rows)
     newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
     items: list[Item] = []
     drafts: dict[RowId, Row] = {}
-    found = {row: n for n, ids in enumerate(matches) for row in ids}
+    found: dict[RowId, tuple[int, int]] = {}
+    for n, ids in enumerate(matches):
+        for row in ids:
+            found[row] = (found[row][0] if row in found else n, n)
     for n, (message, ids) in enumerate(zip(messages, matches, strict=True)):
         if ids:
             items.append(Item(message=message, row=ids[-1], face=log.rows[ids[-1]].face))
@@ -298,20 +302,37 @@ def _recognize(
 # Placement
 
 
+def _standing_at(base: State | None, cut: int, log: Log) -> list[Row]:
+    """Return the deliveries that BASE has right behind its first CUT elements, if it has more.
+
+    In the log they may stand in front of what those elements are (a boundary that moved, Q3).
+    """
+    if base is None or not 0 < cut < len(base.sent_at):
+        return []
+    end = base.sent_at[cut + 1] if cut + 1 < len(base.sent_at) else len(base.sent.items) + 1
+    placed = base.sent.placed
+    first = bisect_left(placed, (base.sent_at[cut] - 1, LOWEST))
+    return [log.rows[id] for at, id in placed[first:] if at < end and id in log.rows]
+
+
 def _places(
-    items: Sequence[Item], cut: int, found: Mapping[RowId, int], log: Log
+    items: Sequence[Item],
+    cut: int,
+    found: Mapping[RowId, tuple[int, int]],
+    candidates: Iterable[Row],
+    log: Log,
 ) -> dict[int, list[Row]]:
-    """Return where earlier deliveries stand: index of the element before which, deliveries in the
-    order of their commits (rules B1, B3).  Those that stand in front of CUT are placed already;
-    FOUND are the rows behind it and their elements.
+    """Return where the deliveries among CANDIDATES stand: index of the element before which,
+    deliveries in the order of their commits (rules B1, B3).
+
+    Those that stand in front of CUT are placed already.  FOUND are the rows behind it, each with
+    the first and the last element that shows it.
     """
     where = dict(found)
-    settled = -1
     if cut:
-        where[items[cut - 1].row] = cut - 1
-        settled = log.position(items[cut - 1].row)
+        where[items[cut - 1].row] = (cut - 1, cut - 1)
     places: dict[int, list[Row]] = {}
-    for row in log.after(settled):
+    for row in {row.id: row for row in candidates}.values():
         if row.delivery is None:
             continue
         at = _place(row.delivery, where, items, cut, log)
@@ -326,17 +347,21 @@ def _places(
 
 
 def _place(
-    delivery: Delivery, where: Mapping[RowId, int], items: Sequence[Item], cut: int, log: Log
+    delivery: Delivery,
+    where: Mapping[RowId, tuple[int, int]],
+    items: Sequence[Item],
+    cut: int,
+    log: Log,
 ) -> int | None:
     after = log.ordinary(delivery.after, last=True)
     if after in where:
-        return where[after] + 1
+        return where[after][1] + 1
     before = log.ordinary(delivery.before, last=False)
     if before == START or before not in where:
         return None
     if any(items[n].row == after for n in range(cut)):
         return None  # behind an element that was taken over: there it stands already
-    return where[before]
+    return where[before][0]
 
 
 # The new delivery
