@@ -164,7 +164,7 @@ def text_block(text: str) -> bytes:
 
 def result(raw: bytes, text: str) -> bytes:
     """Put TEXT into the last result of a message, as a block of its own."""
-    _read_message(raw)  # refuses what the steps below could not walk
+    read(raw)  # refuses what the steps below could not walk
     found: splice.Span | None = None
     for block in splice.items(raw, splice.members(raw, splice.whole(raw))["content"]):
         found = splice.members(raw, block).get("toolResult", found)
