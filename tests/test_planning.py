@@ -843,6 +843,18 @@ def test_switch_of_the_api_keeps_boundaries(chat: Harness):
     assert back.array[: len(anthropic.array)] == anthropic.array
 
 
+def test_results_whose_calls_are_gone_keep_their_group_whole(chat: Harness):
+    """D4: a delivery that would stand right before results goes behind them."""
+    chat.send(U1, sections=[ENV])
+    chat.loop(*WORK1, sections=[ENV])
+    chat.end(A1)
+
+    sent = chat.send(U1, WORK1[1], A1, U2, sections=[ENV])
+
+    assert sent.due == {}
+    assert sent.texts() == ["prompt 1", "one two", "[Env]", "answer 1", "prompt 2"]
+
+
 def test_switch_of_the_api_with_an_edit_never_splits_calls(chat: Harness):
     """D4, B3: what was one message is several; a delivery before it stands before all of them."""
     chat.send(U1, sections=[ENV])
