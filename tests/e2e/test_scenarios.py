@@ -300,3 +300,32 @@ def test_an_agents_request_gets_its_own_selection(emacs: Emacs, provider: Loopba
     accepted(agent + after)
     assert [blocks(request) for request in agent] == [[], ["Rules"]]
     assert blocks(after[-1]) == ["Weather", "Rules"]
+
+
+@pytest.mark.parametrize(("api", "mode", "stream"), CORNERS)
+def test_a_limited_history_or_a_region_brings_nothing_hidden(
+    emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool
+) -> None:
+    """Scenario 6, rule A4: the last exchanges, or a region, and what is current with them."""
+    chat = Chat(emacs, provider, api, mode, stream=stream, sections=SECTIONS)
+    for question in ("first question", "second question", "another", "one more"):
+        chat.send(question)  # gptel lets more through on some APIs than it is told
+
+    chat.lisp("(setq-local gptel--num-messages-to-send 1)")
+    limited = chat.send("third question")
+    chat.lisp("(setq-local gptel--num-messages-to-send nil)")
+    prompt = chat.prompt("only this")
+    chat.answer(prompt, [{"text": "fine"}])
+    before = len(provider.requests)
+    chat.lisp(
+        f"(progn (goto-char (point-max)) (insert {json.dumps(prompt)}) (transient-mark-mode 1)"
+        f" (set-mark (- (point) {len(prompt)})) (activate-mark) (gptel-send))"
+    )
+    emacs.call("driver-await", chat.name)
+    region = provider.requests[before:]
+
+    accepted(limited + region)
+    assert not order(limited[-1], "first question")
+    assert blocks(limited[-1]) == ["Weather", "Rules"]
+    assert not order(region[-1], "third question")
+    assert blocks(region[-1]) == ["Weather", "Rules"]
