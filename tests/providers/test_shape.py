@@ -269,6 +269,13 @@ def test_merge_and_result_refuse_other_messages(api: str) -> None:
             function(message, TEXT)
 
 
+def test_bedrock_result_refuses_a_role_that_the_api_does_not_have() -> None:
+    host = load("bedrock", "loop-whole")[-1].replace(b'"role":"user"', b'"role":"model"')
+
+    with pytest.raises(InvalidPayload):
+        provider("bedrock").result(host, TEXT)
+
+
 def test_gemini_merge_keeps_text_out_of_results() -> None:
     with pytest.raises(InvalidPayload):
         provider("gemini").merge(load("gemini", "loop-whole")[-1], TEXT)
