@@ -232,7 +232,7 @@ def _came_between(base: State, cut: int, log: Log) -> bool:
 
 
 def _units(message: Message) -> tuple[Digest, ...]:
-    return tuple(part.digest for part in message.parts)
+    return tuple([part.digest for part in message.parts])
 
 
 def _match(
