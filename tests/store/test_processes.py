@@ -175,6 +175,21 @@ def test_a_killed_compactor_between_switch_and_mark_loses_no_later_write(store: 
         assert texts(store, A) == ["one", "two"]
         add(store, A, "three")
         assert third.ask("texts", A) == ["one", "two", "three"]
+        with peer(store.path) as later:
+            assert later.ask("texts", A) == ["one", "two", "three"]
+
+
+def test_the_mark_is_enough_where_current_looks_as_before(store: Store) -> None:
+    """Y1: as with coarse times and an inode that was used again."""
+    add(store, A, "one")
+    with peer(store.path) as other:
+        other.ask("compact")
+        other.ask("add", A, "two")
+        store._environment._stamp = environment._stamp(store.path / "CURRENT")
+
+        add(store, A, "three")
+
+        assert other.ask("texts", A) == texts(store, A) == ["one", "two", "three"]
 
 
 def test_compaction_gives_space_back_and_changes_no_record(store: Store) -> None:
