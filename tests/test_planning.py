@@ -422,7 +422,8 @@ def test_delivery_of_another_conversation_is_ordinary_text(chat: Harness):
     fresh.loop(assistant(call()), result(text), sections=[ENV])
 
     assert sent.due == {"env": "new"}
-    assert chat.send(U2, assistant(text), U3, sections=[ENV]).due == {}  # B3: in front of the answer
+    later = chat.send(U2, assistant(text), U3, sections=[ENV])
+    assert later.due == {}  # its own delivery stands in front of the answer (B3)
 
 
 def test_tool_result_with_a_delivery_in_it_acknowledges_nothing(chat: Harness):

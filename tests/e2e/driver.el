@@ -115,6 +115,13 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
       (apply #'driver-configure api options))
     t))
 
+;; Some of gptel's stream parsers signal when a chunk ends at an unlucky place (Gemini: "No match
+;; data"; Bedrock: a filter that gets nil).  That is a message in a session, and the end of a batch
+;; Emacs.
+(define-advice gptel-curl--stream-filter (:around (filter &rest arguments) demote)
+  "Call FILTER with ARGUMENTS; an error in it is a message, as in a session."
+  (with-demoted-errors "In a session too: %S" (apply filter arguments)))
+
 (defun driver-idle-p (buffer)
   "Whether no request of BUFFER is under way."
   (let ((fsm (buffer-local-value 'gptel--fsm-last buffer)))
