@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from retention.errors import StoreError
 from retention.store import Store, environment
 from tests.store.build import A, B, C, add, dump, texts
 from tests.store.peer import Peer, peer
@@ -203,3 +204,15 @@ def test_compaction_gives_space_back_and_changes_no_record(store: Store) -> None
 
     assert (store.path / "gen-2" / "data.mdb").stat().st_size < size / 10
     assert dump(store) == before
+
+
+def test_one_process_opens_a_store_once_also_behind_a_compaction(store: Store) -> None:
+    """L4: LMDB would allow it, since the generations are two environments, and the first reopens."""
+    with peer(store.path) as other:
+        other.ask("compact")
+
+        with pytest.raises(StoreError, match="already open"):
+            Store.open(store.path)
+
+        add(store, A, "one")
+        assert other.ask("texts", A) == ["one"]
