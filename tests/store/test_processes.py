@@ -207,7 +207,7 @@ def test_compaction_gives_space_back_and_changes_no_record(store: Store) -> None
 
 
 def test_one_process_opens_a_store_once_also_behind_a_compaction(store: Store) -> None:
-    """L4: LMDB would allow it, since the generations are two environments, and the first reopens."""
+    """L4: LMDB would allow it, since two generations are two environments."""
     with peer(store.path) as other:
         other.ask("compact")
 
