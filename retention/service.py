@@ -202,7 +202,7 @@ class Service:
         if found is None:
             now = self.clock()
             record = Conversation(
-                id=params.id or self.random_id(), created=now, used=now, title=params.title,
+                id=self._free_id(params.id), created=now, used=now, title=params.title,
                 files=(params.file,) if params.file else (),
             )  # fmt: skip
             self._put(record)
@@ -210,6 +210,12 @@ class Service:
         if params.file and params.file not in found.files:
             found = self._update(found.id, files=(*found.files, params.file))
         return self._opened(found)
+
+    def _free_id(self, wanted: str) -> str:
+        # A forgotten conversation whose rows forks share keeps its id: nobody gets it again.
+        with self.store.read() as reader:
+            taken = bool(wanted) and reader.conversation(wanted) is not None
+        return self.random_id() if taken or not wanted else wanted
 
     def _find(self, params: ConversationOpen) -> Conversation | None:
         with self.store.read() as reader:

@@ -150,6 +150,22 @@ def test_a_copied_file_is_a_fork(store: Store, tmp_path: Path) -> None:
     assert found.id == client.opened.id
 
 
+def test_a_forgotten_id_that_forks_share_is_not_given_again(store: Store, tmp_path: Path) -> None:
+    """Z2, L2: a buffer that still names it gets a conversation of its own."""
+    one, two = tmp_path / "one.org", tmp_path / "two.org"
+    one.touch()
+    two.touch()
+    client = Client(store, file=str(one))
+    client.commit(client.prepare(HELLO))
+    client.call("conversation/open", id=client.opened.id, file=str(two))
+    client.call("conversation/forget", id=client.opened.id)
+
+    again = client.call("conversation/open", id=client.opened.id)
+
+    assert again.created
+    assert again.id != client.opened.id
+
+
 def test_a_refused_request_is_not_edited_again(store: Store) -> None:
     """Z6: kept until the provider identity changes."""
     client = Client(store)
