@@ -101,13 +101,24 @@ def make_sent(items: Sequence[Item]) -> Sent:
     return Sent(items=list(items), ends=ends, placed=placed)
 
 
-def common_length(ours: list[Item], theirs: list[Item]) -> int:
-    """Return how many elements are equal from the start.  Shared elements compare by identity."""
+def shared_length(ours: list[Item], theirs: list[Item]) -> int:
+    """Return how many elements are the same from the start, their rows too.
+
+    Elements that two arrays share compare by identity.
+    """
     end = min(len(ours), len(theirs))
     at, stride = 0, 256
-    while at < end and ours[at : at + stride] == theirs[at : at + stride]:
+    while at + stride <= end and ours[at : at + stride] == theirs[at : at + stride]:
         at += stride
-    at = min(at, end)
+    while at < end and ours[at] == theirs[at]:
+        at += 1
+    return at
+
+
+def common_length(ours: list[Item], theirs: list[Item]) -> int:
+    """Return how many elements have equal texts from the start."""
+    end = min(len(ours), len(theirs))
+    at = shared_length(ours, theirs)
     while at < end and ours[at].message.exact == theirs[at].message.exact:
         at += 1
     return at
@@ -124,6 +135,7 @@ class Builder:
         self.items: list[Item] = []
         self.ends: list[int] = []
         self.placed: list[tuple[int, RowId]] = []
+        self.intact = 0  # elements from the start that were taken over and are as they were
         self.reasons: list[Reason] = []
 
     def take(self, sent: Sent, length: int) -> None:
@@ -131,23 +143,20 @@ class Builder:
         self.items = sent.items[:length]
         self.ends = sent.ends[:length]
         self.placed = sent.placed[: bisect_left(sent.placed, (length, LOWEST))]
+        self.intact = len(self.items)
 
-    def resume(self, base: State, cut: int) -> int:
-        """Take over what BASE sent for its first CUT elements, without deliveries behind them.
-
-        Return how many elements are as they were sent.
-        """
+    def resume(self, base: State, cut: int) -> None:
+        """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
         self.take(base.sent, base.sent_at[cut])
-        if not (self.items and self.items[-1].deliveries and self.items[-1].row != START):
-            return len(self.items)
-        # The last element hosts deliveries that are placed again: begin with it as gptel built it.
-        self._pop()
-        self.append(base.items[cut - 1])
-        return len(self.items) - 1
+        if self.items and self.items[-1].deliveries and self.items[-1].row != START:
+            # It hosts deliveries that are placed again: begin with it as gptel built it.
+            self._pop()
+            self.append(base.items[cut - 1])
 
     def _pop(self) -> None:
         self.items.pop()
         self.ends.pop()
+        self.intact = min(self.intact, len(self.items))
         while self.placed and self.placed[-1][0] == len(self.items):
             self.placed.pop()
 
@@ -169,7 +178,7 @@ class Builder:
         """Put delivery ID, which says TEXT, behind what is there; return whether it stands."""
         provider = self.provider
         host = self.items[-1] if self.items else None
-        shape = self._shape(host.message, follower) if host else Shape.MESSAGE
+        shape = self._shape(host.message if host else None, follower)
         if shape is Shape.NONE:
             self.reasons.append(Reason(code="no_boundary", detail=str(id)))
             return False
@@ -188,16 +197,16 @@ class Builder:
         )
         return True
 
-    def _shape(self, host: Message, follower: Message | None = None) -> Shape:
-        legal = self.provider.shape(host, self.identity)
-        if legal is Shape.MESSAGE:
+    def _shape(self, host: Message | None, follower: Message | None = None) -> Shape:
+        legal = self.provider.shape(host, self.identity) if host else Shape.NONE
+        if host and legal is Shape.MESSAGE:
             if self.override == "merge" and host.role is Role.USER:
                 return Shape.MERGE
             if self.override == "result" and host.results:
                 return Shape.RESULT
-        if legal is not Shape.NONE or follower is None or host.opens:
+        if legal is not Shape.NONE or follower is None or (host and host.opens):
             return legal
-        # Behind an answer that another message follows, where two of the user's may do so.
+        # Behind an answer, or first, where another message follows: two of the user's are legal.
         fits = follower.role is Role.ASSISTANT or self._shape(follower) is Shape.MESSAGE
         return Shape.MESSAGE if fits else legal
 

@@ -6,7 +6,9 @@ fixes the order, so that writers need not agree on numbers.
 
 Alignment compares *units*: the canonical parts of messages (G2).  It takes the longest common
 prefix, then the longest common suffix, then, in what is left between, a longest common subsequence
-that prefers the latest rows (G3).  Undo, Org branches and topics are subsequences of one log.
+that prefers the latest rows (G3).  The prefix is first that of the array sent last: what went out
+as one row is not taken for another one because something was added behind it.  Undo, Org branches
+and topics are subsequences of one log.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Log:
             self._note(row)
             self._positions[row.id] = len(self.order)
             self.order.append(row.id)
+        self.deliveries.sort()
 
     def insert(self, row: Row) -> None:
         """Add ROW right after its predecessor, before older rows inserted there."""
@@ -55,6 +58,10 @@ class Log:
     def position(self, id: RowId) -> int:
         """Return the place of row ID in the order; START is -1."""
         return -1 if id == START else self._positions[id]
+
+    def follows(self, id: RowId, other: RowId) -> bool:
+        """Return whether row ID comes right after row OTHER; drafts are followed by nothing."""
+        return other >= START and self.position(id) == self.position(other) + 1
 
     def after(self, position: int) -> list[Row]:
         """Return the rows behind POSITION, in log order."""
@@ -98,12 +105,15 @@ def order_rows(rows: Iterable[Row]) -> list[Row]:
     return ordered
 
 
-def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[list[RowId]]:
+def match_rows(
+    units: Sequence[Sequence[Digest]], rows: Sequence[Row], sent: Iterable[RowId] = ()
+) -> list[list[RowId]]:
     """Return for each message the rows that it stands for, in order; [] where it matches none.
 
     UNITS are the canonical units of each message, ROWS the rows that an ordinary payload may
-    show, in log order.  A row counts only when all its units are found; a message counts as
-    matched only when all its units are (an edit inside a message is an edit, rule F11).
+    show, in log order; SENT are those that the array sent last had.  A row counts only when all
+    its units are found; a message counts as matched only when all its units are (an edit inside a
+    message is an edit, rule F11).
     """
     payload = [unit for message in units for unit in message]
     expected = [unit for row in rows for unit in row.parts]
@@ -111,8 +121,8 @@ def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[l
     if same:
         payload = [same.get(unit, unit) for unit in payload]
         expected = [same.get(unit, unit) for unit in expected]
-    found = align(payload, expected)
     owner = [n for n, row in enumerate(rows) for _ in row.parts]
+    found = align(payload, expected, _places_of(sent, rows))
     hits = Counter(owner[at] for at in found if at >= 0)
     whole = {n for n, count in hits.items() if count == len(rows[n].parts)}
     matches: list[list[RowId]] = []
@@ -124,6 +134,18 @@ def match_rows(units: Sequence[Sequence[Digest]], rows: Sequence[Row]) -> list[l
         complete = bool(owners) and all(n in whole for n in owners)
         matches.append([rows[n].id for n in dict.fromkeys(owners)] if complete else [])
     return matches
+
+
+def _places_of(sent: Iterable[RowId], rows: Sequence[Row]) -> list[int]:
+    """Return the places of the units of the rows SENT among those of ROWS."""
+    wanted = set(sent)
+    places: list[int] = []
+    at = 0
+    for row in rows:
+        if row.id in wanted:
+            places += range(at, at + len(row.parts))
+        at += len(row.parts)
+    return places
 
 
 def _unify_aliases(rows: Sequence[Row]) -> dict[Digest, Digest]:
@@ -154,23 +176,27 @@ class _Window(NamedTuple):
     log_hi: int
 
 
-def align(payload: Sequence[Digest], log: Sequence[Digest]) -> list[int]:
+def align(payload: Sequence[Digest], log: Sequence[Digest], sent: Sequence[int] = ()) -> list[int]:
     """Return for each unit of PAYLOAD its place in LOG, strictly growing, or -1.
 
-    Linear in the common prefix and suffix.  What is left between is split at units that are unique
-    on both sides, and the rest compared by a table of at most MAX_TABLE cells; beyond that, units
+    SENT are growing places in LOG: the longest prefix that PAYLOAD has in common with the units
+    there comes before all else.  Linear in the common prefix and suffix.  What is left between is
+    split at units that are unique on both sides, and the rest compared by a table of at most MAX_TABLE cells; beyond that, units
     are matched greedily from the end, which keeps the order and prefers the latest rows.
     """
     found = [-1] * len(payload)
-    head = 0
-    while head < len(payload) and head < len(log) and payload[head] == log[head]:
-        found[head] = head
-        head += 1
+    head = log_head = 0
+    while head < len(payload) and head < len(sent) and payload[head] == log[sent[head]]:
+        found[head] = sent[head]
+        head, log_head = head + 1, sent[head] + 1
+    while head < len(payload) and log_head < len(log) and payload[head] == log[log_head]:
+        found[head] = log_head
+        head, log_head = head + 1, log_head + 1
     end, log_end = len(payload), len(log)
-    while end > head and log_end > head and payload[end - 1] == log[log_end - 1]:
+    while end > head and log_end > log_head and payload[end - 1] == log[log_end - 1]:
         end, log_end = end - 1, log_end - 1
         found[end] = log_end
-    _align_between(payload, log, found, _Window(head, end, head, log_end))
+    _align_between(payload, log, found, _Window(head, end, log_head, log_end))
     return found
 
 

@@ -9,7 +9,7 @@ Rows that do not exist yet have negative ids (drafts); `settle` gives them their
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -25,6 +25,7 @@ from retention.arrays import (
     Step,
     common_length,
     plan_steps,
+    shared_length,
 )
 from retention.digest import Digest, Domain, digest
 from retention.ledger import Log, match_rows
@@ -128,18 +129,21 @@ def plan_buffer(request: Request, view: View) -> Plan:
 def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     mode = _mode(request, view)
     base = view.base
-    cut = _cut(base, request, mode) if base and not fresh else 0
+    cut = _cut(base, request, mode, view.last) if base and not fresh else 0
     if base and cut and _came_between(base, cut, view.log):
         cut = 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
-    matched, drafts, found = _match(rest + request.tail, view.log, settled, request.prompt)
+    messages = rest + request.tail
+    sent_rows = _sent_rows(view.last, base.sent_at[cut] if base and cut else 0)
+    matched, drafts, found = _match(messages, view.log, settled, request.prompt, sent_rows)
     items = base.items[:cut] + matched if base else matched
     spans = {row: (cut + first, cut + last) for row, (first, last) in found.items()}
     candidates = [*_standing_at(base, cut, view.log), *view.log.after(settled)]
     places = _places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     build = _builder(request, view)
-    start = build.resume(base, cut) if base and cut else 0
+    if base and cut:
+        build.resume(base, cut)
     sent_at = base.sent_at[:cut] if base else []
     for at in range(cut, len(items) + 1):
         sent_at.append(len(build.items))
@@ -151,8 +155,10 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
             build.append(items[at])
     turn = view.conversation.turns + 1
     new = _deliver(build, request, view, turn)
-    last = build.items[start - 1].last if start else START
-    rows = _order(build.items[start:], drafts, new.row, last)
+    start = build.intact
+    rows, _ = _order(
+        build.items[start:], drafts, new.row, last_row(build.items[:start], view.log), view.log
+    )
     array = _Array(
         items=items, sent_at=sent_at, mode=mode, cut=cut, start=start, drafts=tuple(rows), turn=turn
     )
@@ -174,18 +180,22 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
     items = build.items.copy()
     turn = max(1, view.conversation.turns)
     new = _deliver(build, request, view, turn)
+    end = build.placed[-1][0] if new.row else len(items)
     start += next((n for n, item in enumerate(items[start:]) if item.row < START), 0)
-    last = items[start - 1].last if start else START
+    start = min(start, end)
+    tail = next((n for n in range(end, start, -1) if items[n - 1].last > START), start)
+    rows, last = _order(
+        build.items[start:tail], drafts, new.row, last_row(items[:start], view.log), view.log
+    )
     span = [
         Row(id=-len(drafts) - 2 - n, pred=START, face=Face.ORDINARY, role=message.role,
             exact=message.exact, size=message.size, parts=_units(message), round=round)
         for n, message in enumerate(request.span)
     ]  # fmt: skip
-    chained: list[Row] = []
     for row in span:
-        chained.append(msgspec.structs.replace(row, pred=last))
+        rows.append(msgspec.structs.replace(row, pred=last))
         last = row.id
-    rows = chained + _order(build.items[start:], drafts, new.row, last)
+    rows += _order(build.items[tail:], drafts, new.row, last, view.log)[0]
     array = _Array(
         items=items, sent_at=[], mode="", cut=start, start=start, drafts=tuple(rows), turn=turn
     )
@@ -206,18 +216,24 @@ def _mode(request: Request, view: View) -> str:
     return "\0".join((view.provider.api, identity.model, request.shape, "off" if off else "on"))
 
 
-def _cut(base: State, request: Request, mode: str) -> int:
+def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
     """Return how many elements can be taken over from BASE as placed: matching continues there.
 
-    Not inside a group of results, since a delivery may have moved behind it.
+    Only what the array sent LAST has too, as matching whole arrays prefers its rows.  Not inside
+    a group of results, since a delivery may have moved behind it, nor inside a row.
     """
-    if base.mode != mode:
+    if base.mode != mode or last is None:
         return 0
-    cut = min(request.keep, base.settled)
+    shared = shared_length(base.sent.items, last.items)
+    cut = min(request.keep, base.settled, bisect_right(base.sent_at, shared) - 1)
     follower = request.tail[0] if request.tail else None
     if cut < request.keep:
         follower = base.items[cut].message
-    while cut and (base.items[cut - 1].message.opens or (follower and follower.results)):
+    while cut and (
+        base.items[cut - 1].message.opens
+        or (follower and follower.results)
+        or (cut < len(base.items) and base.items[cut - 1].row == base.items[cut].row)
+    ):
         cut -= 1
         follower = base.items[cut].message
     return cut
@@ -235,14 +251,23 @@ def _units(message: Message) -> tuple[Digest, ...]:
     return tuple([part.digest for part in message.parts])
 
 
+def _sent_rows(last: Sent | None, start: int) -> list[RowId]:
+    items = last.items[start:] if last else []
+    return [item.row for item in items if item.row != START and item.face is not Face.ACTUAL]
+
+
 def _match(
-    messages: Sequence[Message], log: Log, settled: int, prompt: tuple[Message, ...]
+    messages: Sequence[Message],
+    log: Log,
+    settled: int,
+    prompt: tuple[Message, ...],
+    sent: Sequence[RowId],
 ) -> tuple[list[Item], dict[RowId, Row], dict[RowId, tuple[int, int]]]:
     """Return an item per message with the row it stands for, a draft for each new one, and the
     first and the last message that each matched row was found in.
     """
     rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
-    matches = match_rows([_units(message) for message in messages], rows)
+    matches = match_rows([_units(message) for message in messages], rows, sent)
     newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
     items: list[Item] = []
     drafts: dict[RowId, Row] = {}
@@ -425,18 +450,35 @@ def _deliver(build: Builder, request: Request, view: View, turn: int) -> _New:
 # Finishing
 
 
+def last_row(items: Sequence[Item], log: Log) -> RowId:
+    """Return the row to insert after behind ITEMS, all of them in LOG."""
+    at = len(items)
+    while at and items[at - 1].row == START:
+        at -= 1
+    return _order(items[max(0, at - 1) :], {}, None, START, log)[1]
+
+
 def _order(
-    items: Iterable[Item], drafts: Mapping[RowId, Row], new: Row | None, last: RowId
-) -> list[Row]:
-    """Return the drafts among ITEMS in order, each naming the row that it is inserted after."""
+    items: Iterable[Item], drafts: Mapping[RowId, Row], new: Row | None, last: RowId, log: Log
+) -> tuple[list[Row], RowId]:
+    """Return the drafts among ITEMS in order, each naming the row that it is inserted after, and
+    the row to insert after behind them.
+
+    That is the last ordinary row, or the delivery that follows it: one whose boundary moved may
+    stand elsewhere in the log, and would put what comes next in front of what came before.
+    """
     rows: list[Row] = []
     for item in items:
-        for id in item.ids:
-            row = new if id == NEW else drafts.get(id)
-            if row is not None:
-                rows.append(msgspec.structs.replace(row, pred=last))
-            last = id
-    return rows
+        if item.row in drafts:
+            rows.append(msgspec.structs.replace(drafts[item.row], pred=last))
+        last = item.row or last
+        for id in item.deliveries:
+            if id == NEW and new is not None:
+                rows.append(msgspec.structs.replace(new, pred=last))
+                last = id
+            elif log.follows(id, last):
+                last = id
+    return rows, last
 
 
 class _Array(Struct, frozen=True):

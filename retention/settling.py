@@ -10,7 +10,7 @@ import msgspec
 from retention.arrays import LOWEST, Item, Sent
 from retention.ledger import Log, match_rows
 from retention.model import START, Face, Message, Row, RowId, Struct
-from retention.planning import Plan, draft_row
+from retention.planning import Plan, draft_row, last_row
 
 
 class Settled(Struct, frozen=True):
@@ -121,7 +121,7 @@ def plan_turn_end(
     Where hidden results let texts merge, the whole region stands for all rounds of the turn, and
     the deliveries made inside it move behind it (adapter.md Q3).
     """
-    last = sent.items[-1].last if sent and sent.items else log.order[-1] if log.order else START
+    last = last_row(sent.items, log) if sent else log.order[-1] if log.order else START
     rows: list[Row] = []
     for n, message in enumerate(ending.whole or ending.span):
         draft = draft_row(0, message, Face.ORDINARY, round)

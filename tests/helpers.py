@@ -343,7 +343,7 @@ class Harness:
     def restart(self) -> None:
         """Lose everything but the log and the stored objects, as a killed backend does."""
         self.log = Log(self.log.rows.values())
-        self._ordinary, self._sent, self._last = ([], None), ([], None), (None, [])
+        self._ordinary, self._sent = ([], None), ([], None)
 
     def delivered(self, id: RowId) -> str:
         """Return the text of delivery ID."""
