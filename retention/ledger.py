@@ -181,7 +181,8 @@ def align(payload: Sequence[Digest], log: Sequence[Digest], sent: Sequence[int] 
 
     SENT are growing places in LOG: the longest prefix that PAYLOAD has in common with the units
     there comes before all else.  Linear in the common prefix and suffix.  What is left between is
-    split at units that are unique on both sides, and the rest compared by a table of at most MAX_TABLE cells; beyond that, units
+    split at units that are unique on both sides, and the rest compared by a table of at most
+    MAX_TABLE cells; beyond that, units
     are matched greedily from the end, which keeps the order and prefers the latest rows.
     """
     found = [-1] * len(payload)
