@@ -32,6 +32,7 @@ class Log:
         self.order: list[RowId] = []
         self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
         self.deliveries: list[RowId] = []  # in commit order
+        self.moved: list[RowId] = []  # deliveries that stand behind a later row (Q3)
         self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest, not inactive
         self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
         self._positions: dict[RowId, int] = {}
@@ -40,6 +41,7 @@ class Log:
             self._positions[row.id] = len(self.order)
             self.order.append(row.id)
         self.deliveries.sort()
+        self.moved = [id for id in self.deliveries if self.boundary(id) > self.position(id)]
 
     def insert(self, row: Row) -> None:
         """Add ROW right after its predecessor, before older rows inserted there."""
@@ -54,6 +56,14 @@ class Log:
     def replace(self, row: Row) -> None:
         """Put ROW in the place of the row with the same id (its neighbours became known)."""
         self.rows[row.id] = row
+        if row.id not in self.moved and self.boundary(row.id) > self.position(row.id):
+            self.moved.append(row.id)
+
+    def boundary(self, id: RowId) -> int:
+        """Return the place in the order of the row behind which delivery ID stands."""
+        delivery = self.rows[id].delivery
+        assert delivery is not None
+        return self.position(self.ordinary(delivery.after, last=True))
 
     def position(self, id: RowId) -> int:
         """Return the place of row ID in the order; START is -1."""

@@ -139,7 +139,8 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     matched, drafts, found = _match(messages, view.log, settled, request.prompt, sent_rows)
     items = base.items[:cut] + matched if base else matched
     spans = {row: (cut + first, cut + last) for row, (first, last) in found.items()}
-    candidates = [*_standing_at(base, cut, view.log), *view.log.after(settled)]
+    moved = [view.log.rows[id] for id in view.log.moved if view.log.boundary(id) >= settled]
+    candidates = [*_standing_at(base, cut, view.log), *moved, *view.log.after(settled)]
     places = _places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     build = _builder(request, view)
     if base and cut:
@@ -244,7 +245,7 @@ def _came_between(base: State, cut: int, log: Log) -> bool:
     last = log.position(base.items[cut - 1].row)
     late = log.deliveries[bisect_left(log.deliveries, base.sent.since) :]
     own = {id for _, id in base.sent.placed[-len(late) :]} if late else set()
-    return any(id not in own and log.position(id) <= last for id in late)
+    return any(id not in own and log.boundary(id) < last for id in late)
 
 
 def _units(message: Message) -> tuple[Digest, ...]:
@@ -330,7 +331,8 @@ def _recognize(
 def _standing_at(base: State | None, cut: int, log: Log) -> list[Row]:
     """Return the deliveries that BASE has right behind its first CUT elements, if it has more.
 
-    In the log they may stand in front of what those elements are (a boundary that moved, Q3).
+    In the log they may stand in front of what those elements are, where only the message behind
+    them is left (B3).
     """
     if base is None or not 0 < cut < len(base.sent_at):
         return []
