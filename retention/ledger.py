@@ -32,16 +32,17 @@ class Log:
         self.order: list[RowId] = []
         self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
         self.deliveries: list[RowId] = []  # in commit order
-        self.moved: list[RowId] = []  # deliveries that stand behind a later row (Q3)
         self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest, not inactive
         self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
         self._positions: dict[RowId, int] = {}
+        self._fronts: dict[int, list[RowId]] = {}  # deliveries by the row (or -round) behind them
         for row in order_rows(rows):
             self._note(row)
             self._positions[row.id] = len(self.order)
             self.order.append(row.id)
         self.deliveries.sort()
-        self.moved = [id for id in self.deliveries if self.boundary(id) > self.position(id)]
+        for id in self.deliveries:
+            self._note_front(self.rows[id])
 
     def insert(self, row: Row) -> None:
         """Add ROW right after its predecessor, before older rows inserted there."""
@@ -56,8 +57,17 @@ class Log:
     def replace(self, row: Row) -> None:
         """Put ROW in the place of the row with the same id (its neighbours became known)."""
         self.rows[row.id] = row
-        if row.id not in self.moved and self.boundary(row.id) > self.position(row.id):
-            self.moved.append(row.id)
+        self._note_front(row)
+
+    def in_front_of(self, ids: Iterable[RowId]) -> list[Row]:
+        """Return the deliveries that have one of the rows IDS right behind them (B3)."""
+        found: list[RowId] = []
+        for id in ids:
+            found += self._fronts.get(id, ())
+            row = self.rows[id]
+            if row.round and self.rounds.get(row.round, (START,))[0] == id:
+                found += self._fronts.get(-row.round, ())
+        return [self.rows[id] for id in found]
 
     def boundary(self, id: RowId) -> int:
         """Return the place in the order of the row behind which delivery ID stands."""
@@ -87,6 +97,12 @@ class Log:
             return id
         span = self.rounds.get(row.round, ())
         return START if not span else span[-1] if last else span[0]
+
+    def _note_front(self, row: Row) -> None:
+        behind = self.rows.get(row.delivery.before) if row.delivery else None
+        if behind is not None:
+            key = -behind.round if behind.face is Face.ACTUAL else behind.id
+            self._fronts.setdefault(key, []).append(row.id)
 
     def _note(self, row: Row) -> None:
         self.rows[row.id] = row

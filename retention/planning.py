@@ -139,8 +139,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     matched, drafts, found = _match(messages, view.log, settled, request.prompt, sent_rows)
     items = base.items[:cut] + matched if base else matched
     spans = {row: (cut + first, cut + last) for row, (first, last) in found.items()}
-    moved = [view.log.rows[id] for id in view.log.moved if view.log.boundary(id) >= settled]
-    candidates = [*_standing_at(base, cut, view.log), *moved, *view.log.after(settled)]
+    candidates = [*view.log.in_front_of(found), *view.log.after(settled)]
     places = _places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     build = _builder(request, view)
     if base and cut:
@@ -237,6 +236,11 @@ def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
     ):
         cut -= 1
         follower = base.items[cut].message
+    group = cut
+    while group and base.items[group - 1].message.results:
+        group -= 1
+    if group < cut and not (group and base.items[group - 1].message.opens):
+        return group  # results without their calls: deliveries moved behind them
     return cut
 
 
@@ -326,20 +330,6 @@ def _recognize(
 
 
 # Placement
-
-
-def _standing_at(base: State | None, cut: int, log: Log) -> list[Row]:
-    """Return the deliveries that BASE has right behind its first CUT elements, if it has more.
-
-    In the log they may stand in front of what those elements are, where only the message behind
-    them is left (B3).
-    """
-    if base is None or not 0 < cut < len(base.sent_at):
-        return []
-    end = base.sent_at[cut + 1] if cut + 1 < len(base.sent_at) else len(base.sent.items) + 1
-    placed = base.sent.placed
-    first = bisect_left(placed, (base.sent_at[cut] - 1, LOWEST))
-    return [log.rows[id] for at, id in placed[first:] if at < end and id in log.rows]
 
 
 def _places(

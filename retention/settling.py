@@ -122,6 +122,9 @@ def plan_turn_end(
     the deliveries made inside it move behind it (adapter.md Q3).
     """
     last = last_row(sent.items, log) if sent else log.order[-1] if log.order else START
+    if ending.whole and ending.rounds:
+        # In front of the rounds, so that they are passed over and nothing equal is found first.
+        last = next(row.pred for row in log.after(-1) if row.round in ending.rounds)
     rows: list[Row] = []
     for n, message in enumerate(ending.whole or ending.span):
         draft = draft_row(0, message, Face.ORDINARY, round)

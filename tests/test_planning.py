@@ -361,6 +361,24 @@ def test_two_deliveries_of_one_prompt_merge_in_the_order_of_their_commits(chat: 
     assert later.due == {}
 
 
+@pytest.mark.parametrize("loop", [False, True])
+def test_host_that_went_out_before_gets_its_delivery(loop: bool):
+    """D5, D4: the same array again, with something due now: its last message is a new element."""
+    chat = Harness(api="mistral", shape="merge")
+    work = (assistant(call(id="c12345678")), result("done", ids=["c12345678"]))
+    chat.send(U1)
+    sent = (
+        (chat.loop(*work), chat.loop(sections=[ENV]))[1] if loop else chat.send(U1, sections=[ENV])
+    )
+    chat.end(A1)
+
+    later = chat.send(U1, *(work if loop else ()), A1, U2, sections=[ENV])
+
+    assert sent.texts()[-1] == ("done[Env]" if loop else "prompt 1[Env]")
+    assert later.due == {}
+    assert later.array[: len(sent.array)] == sent.array
+
+
 # Acknowledgement (A1-A4)
 
 
@@ -574,6 +592,24 @@ def test_branches_keep_their_own_deliveries(chat: Harness):
     assert on_left.texts() == [
         *("prompt 1", "[Env]", "answer 1", "left", "[Goal]", "L", "prompt 3"),
     ]
+
+
+def test_equal_messages_of_a_dropped_branch_stay_dropped(chat: Harness):
+    """B2, G1: what was just logged is meant, not what another branch once said alike."""
+    yes, ok = message("yes"), assistant("ok")
+    chat.send(U1, sections=env("1"))
+    chat.end(A1)
+    chat.send(U1, A1, yes, sections=env("2"))
+    chat.end(ok)
+    chat.send(U1, A1, U2, sections=env("3"))
+    chat.end(A2)
+    chat.send(U1, A1, U2, A2, U3, sections=env("3"))
+    chat.end(ok)
+
+    sent = chat.send(U1, A1, U2, A2, U3, ok, U4, sections=env("3"))
+
+    assert sent.due == {}
+    assert sent.texts()[5:] == ["answer 2", "prompt 3", "ok", "prompt 4"]
 
 
 def test_deliveries_of_requests_in_flight_keep_the_order_of_their_commits(chat: Harness):

@@ -187,6 +187,7 @@ class Player:
             self.chat.end(answer)
             self.buffer += [*shown, answer]
 
+
 def check_boundaries(chat: Harness, sending: Sending) -> None:
     """Check B1, B3 and D4 of every delivery in the log, by its neighbours alone."""
     own = [item for item in sending.plan.sent.items if item.row]
@@ -280,7 +281,9 @@ def test_unedited_conversation_is_told_each_change_once(provider: str, script: S
     are the same here.
     """
     if provider in {"mistral", "bedrock", "nova"}:  # a prompt after results or a prompt is refused
-        script = [dataclasses.replace(s, ending="answer") if isinstance(s, Turn) else s for s in script]
+        script = [
+            dataclasses.replace(s, ending="answer") if isinstance(s, Turn) else s for s in script
+        ]
     player = Player(Harness(**PROVIDERS[provider])).play(script)
 
     told: list[object] = []
