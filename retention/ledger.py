@@ -73,7 +73,8 @@ class Log:
         """Return the place in the order of the row behind which delivery ID stands."""
         delivery = self.rows[id].delivery
         assert delivery is not None
-        return self.position(self.ordinary(delivery.after, last=True))
+        after = self.ordinary(delivery.after, last=True)
+        return self._positions.get(after, -1)  # a fork may not have the row
 
     def position(self, id: RowId) -> int:
         """Return the place of row ID in the order; START is -1."""

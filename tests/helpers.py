@@ -6,7 +6,8 @@ Messages are built in Anthropic's shape; `translate` gives them in that of anoth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,16 @@ import msgspec
 
 from retention.arrays import Sent, State, Step
 from retention.digest import Digest, digest
+from retention.errors import UnknownState
 from retention.ledger import Log
 from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
 from retention.planning import Plan, Request, View, plan_buffer, plan_loop
+from retention.protocol import PROTOCOL
 from retention.providers import Provider, choose
 from retention.sections import CLOSE, OPEN, update_conditions
+from retention.service import Service
 from retention.settling import Ending, apply_ids, new_texts, plan_turn_end, settle
+from retention.store import Store
 
 Element = dict[str, Any]
 
@@ -453,3 +458,142 @@ def _common(ours: Sequence[bytes], theirs: Sequence[bytes]) -> int:
     while at < min(len(ours), len(theirs)) and ours[at] == theirs[at]:
         at += 1
     return at
+
+
+# A client of the service
+
+
+class Adapter:
+    """Plays one conversation against a `Service` as Emacs does: deltas of what it holds.
+
+    Has the interface of `Harness`.  It answers `resync` with the whole array.
+    """
+
+    def __init__(
+        self, store: Store, id: str = "", api: str = "anthropic", model: str = "claude-test"
+    ) -> None:
+        self.store = store
+        self.api = api
+        self.identity = msgspec.to_builtins(identity(api, model))
+        self.shape = ""
+        self.frozen = False
+        self.request = 0
+        self.ordinary: tuple[str, list[bytes]] = ("", [])
+        self.sent: tuple[str, list[bytes]] = ("", [])
+        self.held: dict[str, list[bytes]] = {}
+        self.resyncs = 0
+        self.restart()
+        self.id = self.call("conversation/open", id=id).id
+
+    def restart(self) -> None:
+        """Start another backend on the same store; the client keeps what it holds."""
+        self.service = Service(
+            self.store, clock=lambda: 1.0, random_id=lambda: os.urandom(16).hex()
+        )
+        self.call("initialize", protocol=PROTOCOL)
+
+    def call(self, method: str, **params: Any) -> Any:
+        return self.service.call(method, json.dumps(params).encode())
+
+    def send(self, *elements: Element, **options: Any) -> Prepared:
+        return self.commit(self.prepare(*elements, **options))
+
+    def prepare(
+        self, *elements: Element, prompt: Element | None = None, **options: Any
+    ) -> Prepared:
+        """Prepare a new request from the buffer."""
+        self.request += 1
+        given = {"prompt": self.json([prompt])} if prompt else {}
+        payload = self.encode(elements)
+        answer = self._ask("buffer", payload, self.ordinary, given | options)
+        self.ordinary = (answer.result.ordinary, payload)
+        self.sent = (answer.result.sent, answer.array)
+        return answer
+
+    def loop(self, *elements: Element, span: Sequence[Element] = (), **options: Any) -> Prepared:
+        """Dispatch the next round of the request, and commit it."""
+        payload = self.sent[1] + self.encode(elements)
+        given = {"span": self.json(span or elements)}
+        answer = self._ask("loop", payload, self.sent, given | options)
+        self.sent = (answer.result.sent, answer.array)
+        return self.commit(answer)
+
+    def commit(self, prepared: Prepared) -> Prepared:
+        prepared.seq = self.call("request/commit", plan=prepared.result.plan).seq
+        self.held[prepared.result.sent] = prepared.array
+        return prepared
+
+    def end(self, *elements: Element, whole: Sequence[Element] = ()) -> None:
+        given = {"whole": self.json(whole)} if whole else {}
+        self.call(
+            "turn/complete",
+            **self._common(),
+            span=self.json(elements),
+            **given,
+        )
+
+    def encode(self, elements: Iterable[Element]) -> list[bytes]:
+        return [encode(e) for element in elements for e in translate(element, self.api)]
+
+    def json(self, elements: Iterable[Element]) -> str:
+        return _array(self.encode(elements))
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "conversation": self.id,
+            "request": f"r{self.request}",
+            "array": "messages",
+            "identity": self.identity,
+        }
+
+    def _ask(
+        self,
+        origin: str,
+        payload: list[bytes],
+        base: tuple[str, list[bytes]],
+        given: dict[str, Any],
+    ) -> Prepared:
+        params = self._common() | {"origin": origin, "frozen": self.frozen, "shape": self.shape}
+        for name in ("sections", "reminders"):
+            params[name] = msgspec.to_builtins(given.pop(name, ()))
+        params |= given | {"have": list(self.held)}
+        name, texts = base
+        keep = _common(texts, payload)
+        try:
+            delta = {"base": name, "keep": keep} if name else {}
+            tail = payload[keep:] if name else payload
+            result = self.call("request/prepare", **params, **delta, tail=_array(tail))
+        except UnknownState:
+            self.resyncs += 1
+            result = self.call("request/prepare", **params, tail=_array(payload))
+        return Prepared(result=result, array=self._edit(result, payload))
+
+    def _edit(self, result: Any, payload: list[bytes]) -> list[bytes]:
+        steps = []
+        for edit in result.edits:
+            counts = {kind: getattr(edit, kind) for kind in ("keep", "drop", "reuse")}
+            steps += [Step(kind=kind, count=count) for kind, count in counts.items() if count]
+            if edit.insert:
+                texts = msgspec.json.decode(edit.insert, type=list[msgspec.Raw])
+                steps.append(Step(kind="insert", texts=tuple(bytes(text) for text in texts)))
+        return apply_steps(steps, payload, self.held.get(result.reuse, ()))
+
+
+@dataclass
+class Prepared:
+    """An answer of the service, and the array that the client sends."""
+
+    result: Any
+    array: list[bytes]
+    seq: int = 0
+
+    @property
+    def due(self) -> dict[str, str]:
+        return {section.name: section.reason for section in self.result.sections}
+
+    def texts(self) -> list[str]:
+        return [_shortened(text_of(raw)) for raw in self.array]
+
+
+def _array(texts: Sequence[bytes]) -> str:
+    return "[" + ",".join(text.decode() for text in texts) + "]"

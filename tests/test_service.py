@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from retention.errors import UnknownPlan, UnknownState
+from retention.digest import digest
+from retention.errors import (
+    InvalidParams,
+    InvalidPayload,
+    RetentionError,
+    UnknownConversation,
+    UnknownPlan,
+    UnknownState,
+    UnsupportedProvider,
+)
 from retention.service import Service
 from retention.store import Store
+from tests.helpers import Adapter, assistant, call, message, reminder, result, section
+from tests.store.build import flip
 
 IDENTITY = {"api": "openai", "model": "m"}
 SECTIONS = [{"name": "weather", "title": "Weather", "body": "sunny"}]
@@ -178,3 +189,366 @@ def test_a_refused_request_is_not_edited_again(store: Store) -> None:
     assert step == 3
     assert same.edits == ()
     assert [reason.code for reason in same.reasons] == ["refused"]
+
+
+# Whole turns, as the adapter plays them
+
+U1, U2, U3 = (message(f"prompt {n}") for n in range(1, 4))
+A1, A2 = assistant("answer 1"), assistant("answer 2")
+ENV = section("env")
+GOAL = section("goal", kind="guidance")
+WORK1 = (assistant("look", call(id="c1"), call(id="c2")), result("one", "two"))
+WORK2 = (assistant(call(id="c3")), result("three", ids=["c3"]))
+
+
+@pytest.fixture
+def chat(store: Store) -> Adapter:
+    return Adapter(store)
+
+
+def log_of(chat: Adapter) -> list[dict[str, Any]]:
+    return chat.call("inspect/log", id=chat.id)["rows"]
+
+
+def rebuilt(chat: Adapter, seq: int) -> list[bytes]:
+    """Return the digests of the elements of request SEQ, from the log alone."""
+    loaded = chat.service._load(chat.id)
+    return [item.message.exact for item in chat.service._rebuild(loaded, seq)]
+
+
+def digests(array: list[bytes]) -> list[bytes]:
+    return [digest("message", raw) for raw in array]
+
+
+def test_deltas_reuse_what_the_client_holds(chat: Adapter) -> None:
+    """Q1: an unchanged beginning is neither sent nor answered."""
+    first = chat.send(U1, sections=[ENV])
+    chat.end(A1)
+
+    second = chat.send(U1, A1, U2, sections=[ENV])
+
+    assert second.texts() == ["prompt 1", "[Env]", "answer 1", "prompt 2"]
+    assert second.array[:2] == first.array
+    assert [(e.reuse, e.drop, e.keep, e.insert) for e in second.result.edits] == [
+        (2, 0, 0, ""),
+        (0, 1, 0, ""),
+        (0, 0, 2, ""),
+    ]
+    assert second.result.reuse == first.result.sent
+    assert (second.result.reused, second.result.total) == (
+        len(b"".join(first.array)),
+        len(b"".join(second.array)),
+    )
+
+
+def test_deliveries_without_the_held_array_come_as_texts(chat: Adapter) -> None:
+    """Q1: `have` names what the client still holds; without it nothing is reused."""
+    chat.send(U1, sections=[ENV])
+    chat.end(A1)
+    chat.held.clear()
+
+    sent = chat.send(U1, A1, U2, sections=[ENV])
+
+    assert sent.result.reuse == ""
+    assert sent.texts() == ["prompt 1", "[Env]", "answer 1", "prompt 2"]
+
+
+def test_spans_bring_the_deliveries_of_a_loop_back(chat: Adapter) -> None:
+    """Q3, B4: recognised in the loop, and found again between the ordinary messages."""
+    chat.send(U1, sections=[ENV])
+    chat.loop(*WORK1, sections=[section("env", "two")])
+    looped = chat.loop(*WORK2, sections=[section("env", "two"), GOAL])
+    chat.end(A1)
+
+    sent = chat.send(U1, *WORK1, *WORK2, A1, U2, sections=[section("env", "two"), GOAL])
+
+    assert looped.due == {"goal": "new"}
+    assert sent.due == {}
+    assert sent.array[: len(looped.array)] == looped.array
+    assert chat.resyncs == 0
+
+
+def test_end_of_a_turn_is_logged_once(chat: Adapter) -> None:
+    """Q5: a second one for the same request changes nothing."""
+    chat.send(U1, sections=[ENV])
+    chat.end(A1)
+    before = content(chat.store)
+
+    chat.end(A1)
+
+    assert content(chat.store) == before
+
+
+def test_head_is_stored_once_and_inherited(chat: Adapter) -> None:
+    """Q1: tools, system and parameters are sent when they changed."""
+    chat.send(U1, head='{"system":"be brief"}')
+    chat.send(U1, A1, U2)
+    chat.send(U1, A1, U2, head='{"system":"be long"}')
+
+    with chat.store.read() as reader:
+        heads = [record.head for record in reader.requests(chat.id, 9)][::-1]
+        stored = [reader.object(head) for head in heads]
+
+    assert stored == [b'{"system":"be brief"}'] * 2 + [b'{"system":"be long"}']
+
+
+def test_restart_in_the_loop_goes_on(chat: Adapter) -> None:
+    """L3, B4: a backend that was killed between two rounds knows the array again."""
+    chat.send(U1, sections=[ENV])
+    before = chat.loop(*WORK1, sections=[section("env", "two")])
+    chat.restart()
+
+    looped = chat.loop(*WORK2, sections=[section("env", "two")])
+    chat.restart()
+    chat.end(A1)
+    sent = chat.send(U1, *WORK1, *WORK2, A1, U2, sections=[section("env", "two")])
+
+    assert chat.resyncs == 2
+    assert (looped.due, sent.due) == ({}, {})
+    assert looped.array[: len(before.array)] == before.array
+    assert sent.array[: len(looped.array)] == looped.array
+
+
+def test_two_services_on_one_conversation(store: Store) -> None:
+    """L4: each sees what the other delivered, though its own deltas are older."""
+    left = Adapter(store)
+    left.send(U1, sections=[ENV])
+    left.end(A1)
+    right = Adapter(store, left.id)
+    theirs = right.send(U1, A1, U2, sections=[ENV, GOAL])
+    right.end(A2)
+
+    ours = left.send(U1, A1, U2, A2, U3, sections=[ENV, GOAL])
+
+    assert (theirs.due, ours.due) == ({"goal": "new"}, {})
+    assert ours.array[: len(theirs.array)] == theirs.array
+
+
+def test_two_services_commit_what_they_prepared_at_the_same_time(store: Store) -> None:
+    """L4, G5: the second commit merges with the first; the prompt is one row."""
+    left = Adapter(store)
+    right = Adapter(store, left.id)
+    one, two = left.prepare(U1, sections=[ENV]), right.prepare(U1, sections=[GOAL])
+    left.commit(one)
+    right.commit(two)
+    right.end(A1)
+
+    sent = left.send(U1, A1, U2, sections=[ENV, GOAL])
+
+    assert (one.seq, two.seq) == (1, 2)
+    assert sent.due == {}
+    assert sent.texts() == ["prompt 1", "[Env]", "[Goal]", "answer 1", "prompt 2"]
+
+
+def test_conversations_are_apart(store: Store) -> None:
+    """A2: what one was told says nothing to another, however they take turns."""
+    left, right = Adapter(store), Adapter(store)
+
+    first = left.send(U1, sections=[ENV])
+    other = right.send(U1, sections=[ENV])
+    left.end(A1)
+    right.end(A1)
+
+    assert (first.due, other.due) == ({"env": "new"}, {"env": "new"})
+    assert left.send(U1, A1, U2, sections=[ENV]).due == {}
+    assert right.send(U1, A1, U2, sections=[ENV]).due == {}
+    assert len(log_of(left)) == len(log_of(right)) == 4
+
+
+def test_several_sends_in_flight(chat: Adapter) -> None:
+    """G5: commits name their plan; both are logged, each delivery once."""
+    one = chat.prepare(U1, sections=[ENV])
+    two = chat.prepare(U1, A1, U2, sections=[ENV])
+    chat.commit(two)
+    chat.commit(one)
+    chat.end(A2)
+
+    sent = chat.send(U1, A1, U2, A2, U3, sections=[ENV])
+
+    assert sent.due == {}
+    assert sent.texts() == [
+        *("prompt 1", "[Env]", "answer 1", "prompt 2", "[Env]", "answer 2", "prompt 3"),
+    ]
+
+
+def test_abandoned_plan_leaves_all_due(chat: Adapter) -> None:
+    """D5, D8: nothing of it was written, and it cannot be committed any more."""
+    before = content(chat.store)
+    plan = chat.prepare(U1, sections=[ENV], reminders=[reminder()])
+
+    chat.call("request/abandon", plan=plan.result.plan)
+
+    assert content(chat.store) == before
+    with pytest.raises(UnknownPlan):
+        chat.commit(plan)
+    again = chat.send(U1, sections=[ENV], reminders=[reminder()])
+    assert (again.due, again.result.reminders) == ({"env": "new"}, ("tip",))
+
+
+def test_abandon_after_the_commit_changes_nothing(chat: Adapter) -> None:
+    """D6: what was handed over was handed over."""
+    plan = chat.send(U1, sections=[ENV])
+    before = content(chat.store)
+
+    chat.call("request/abandon", plan=plan.result.plan)
+
+    assert content(chat.store) == before
+    assert chat.send(U1, sections=[ENV]).due == {}
+
+
+def test_refusal_is_kept_until_the_provider_changes(chat: Adapter) -> None:
+    """Z6: and only an edited request is held back."""
+    plain = chat.send(U1)
+    assert chat.call("request/refused", plan=plain.result.plan, status=400).step == 0
+    edited = chat.send(U1, sections=[ENV])
+    chat.call("request/refused", plan=edited.result.plan, status=422, body="no")
+    chat.restart()
+
+    held = chat.send(U1, sections=[ENV])
+    chat.identity["model"] = "other"
+    other = chat.send(U1, sections=[ENV])
+
+    assert held.texts() == ["prompt 1"]
+    assert other.texts() == ["prompt 1", "[Env]"]
+
+
+def test_damaged_delivery_is_delivered_again(tmp_path: Path) -> None:
+    """Z3: it is treated as absent, and never sent."""
+    store = Store.open(tmp_path / "store")
+    chat = Adapter(store)
+    chat.send(U1, sections=[section("env", "a body that is long enough to be found")])
+    chat.end(A1)
+    store.close()
+    flip(tmp_path / "store", b"a body that is long enough to be found")  # wherever it is stored
+    chat.store = Store.open(tmp_path / "store")
+    chat.restart()
+    chat.held.clear()
+
+    sent = chat.send(
+        U1, A1, U2, sections=[section("env", "a body that is long enough to be found")]
+    )
+
+    assert sent.due == {"env": "missing"}
+    assert sent.texts() == ["prompt 1", "answer 1", "prompt 2", "[Env]"]
+    chat.store.close()
+
+
+def test_forgotten_conversation_is_gone(store: Store) -> None:
+    """Z2: its records and its objects; what another one has stays."""
+    kept, gone = Adapter(store), Adapter(store)
+    kept.send(U1, sections=[ENV])
+    before = content(store)[1:]
+    plan = gone.send(message("a secret"), sections=[ENV])
+
+    gone.call("conversation/forget", id=gone.id)
+
+    assert content(store)[1:] == before
+    with pytest.raises(UnknownConversation):
+        gone.prepare(U1)
+    with pytest.raises(UnknownPlan):
+        gone.commit(plan)
+
+
+def test_fork_shares_its_past_and_goes_its_own_way(store: Store, tmp_path: Path) -> None:
+    """H4, L2: what one of them is told later, the other is not."""
+    one, two = tmp_path / "one.org", tmp_path / "two.org"
+    one.touch()
+    two.touch()
+    chat = Adapter(store)
+    chat.call("conversation/open", id=chat.id, file=str(one))
+    chat.send(U1, sections=[ENV])
+    chat.end(A1)
+    fork = Adapter(store)
+    fork.id = fork.call("conversation/open", id=chat.id, file=str(two)).id
+
+    theirs = fork.send(U1, A1, U2, sections=[ENV, GOAL])
+    fork.end(A2)
+    ours = chat.send(U1, A1, message("other"), sections=[ENV, GOAL])
+    back = fork.send(U1, A1, U2, A2, U3, sections=[ENV, GOAL])
+
+    assert fork.id != chat.id
+    assert (theirs.due, ours.due, back.due) == ({"goal": "new"}, {"goal": "new"}, {})
+
+
+def test_lost_id_is_found_by_the_name_of_the_file(store: Store, tmp_path: Path) -> None:
+    """H4: and a file that was moved keeps its conversation."""
+    old, new = tmp_path / "old.org", tmp_path / "new.org"
+    chat = Adapter(store)
+    chat.call("conversation/open", id=chat.id, file=str(old))
+    chat.send(U1, sections=[ENV])
+
+    assert chat.call("conversation/open", file=str(old)).id == chat.id
+    assert chat.call("conversation/open", id=chat.id, file=str(new)).forked == ""
+    assert chat.call("conversation/open", file=str(new)).id == chat.id
+    assert chat.call("conversation/open", file=str(tmp_path / "else.org")).created
+
+
+def test_records_grow_with_what_is_new_and_requests_can_be_rebuilt(chat: Adapter) -> None:
+    """C1: no request is stored as a whole, and each can be had from the log."""
+    history: list[dict[str, Any]] = []
+    arrays: list[list[bytes]] = []
+    sizes: list[tuple[int, int]] = []
+    for turn in range(1, 13):
+        history.append(message(f"prompt {turn}"))
+        arrays.append(chat.send(*history, sections=[ENV]).array)
+        work = (assistant(call(id=f"t{turn}", n=turn)), result(f"r{turn}", ids=[f"t{turn}"]))
+        arrays.append(chat.loop(*work, sections=[ENV]).array)
+        chat.end(assistant(f"answer {turn}"))
+        history += [*work, assistant(f"answer {turn}")]
+        _, rows, requests, objects = content(chat.store)
+        sizes.append((len(rows), len(objects)))
+        assert all(len(request.rows) <= 6 for request in requests)
+
+    grown = [
+        (rows - before[0], objects - before[1])
+        for before, (rows, objects) in itertools.pairwise(sizes)
+    ]
+    assert grown == [(6, 4)] * 11
+    chat.restart()
+    assert [rebuilt(chat, seq + 1) for seq in range(24)] == [digests(array) for array in arrays]
+
+
+def test_large_edits_are_handed_over(chat: Adapter, tmp_path: Path) -> None:
+    """P2: no frame above its limit; the text comes in a private file."""
+    chat.call("initialize", protocol=1, handover=str(tmp_path))
+    large = section("env", "x" * 100_000)
+
+    answer = chat.call(
+        "request/prepare", **chat._common(), origin="buffer", tail=chat.json([U1]),
+        sections=[{"name": "env", "title": "Env", "body": large.body}],
+    )  # fmt: skip
+
+    text = Path(answer.edits_file.file).read_bytes()
+    assert answer.edits == ()
+    assert len(text) == answer.edits_file.bytes > 100_000
+    assert [list(edit) for edit in json.loads(text)] == [["keep"], ["insert"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"origin": "air"}, InvalidParams),
+        ({"keep": -1}, InvalidParams),
+        ({"tail": "{"}, InvalidPayload),
+        ({"tail": '[{"role":"nobody"}]'}, InvalidPayload),
+        ({"base": "o1-unknown"}, UnknownState),
+        ({"conversation": "f" * 32}, UnknownConversation),
+        ({"array": "contents"}, UnsupportedProvider),
+        ({"sections": [{"name": 1}]}, InvalidParams),
+        ({"span": "nothing"}, InvalidPayload),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else next(iter(value)),
+)
+def test_bad_input_changes_nothing(
+    chat: Adapter, changes: dict[str, Any], error: type[RetentionError]
+) -> None:
+    """Each gets a typed error; what was there goes on."""
+    chat.send(U1, sections=[ENV])
+    before = content(chat.store)
+    params = chat._common() | {"origin": "buffer", "tail": chat.json([U1])}
+
+    with pytest.raises(error):
+        chat.call("request/prepare", **params | changes)
+
+    assert content(chat.store) == before
+    assert chat.send(U1, sections=[ENV]).due == {}

@@ -138,17 +138,17 @@ class Player:
             held, self.late = self.late, []
             if isinstance(step, Turn):
                 self.turn(step)
-            else:
+            elif step.kind != "restart":
                 self.edit(step)
             for sending in held:
                 self.chat.commit(sending)
+            if isinstance(step, Edit) and step.kind == "restart":
+                self.chat.restart()
             self.snapshots.append(self.buffer.copy())
         return self
 
     def edit(self, edit: Edit) -> None:
-        if edit.kind == "restart":
-            self.chat.restart()
-        elif edit.kind == "undo" and self.snapshots:
+        if edit.kind == "undo" and self.snapshots:
             self.buffer = self.snapshots[edit.at % len(self.snapshots)].copy()
         elif self.buffer:
             at = edit.at % len(self.buffer)

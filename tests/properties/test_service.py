@@ -1,0 +1,57 @@
+"""The service over a real store does what the core does, whatever happens to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from retention.digest import digest
+from retention.store import Store
+from tests.helpers import Adapter, Harness, Prepared
+from tests.properties.test_alignment import SCRIPTS, Player, Script
+
+
+class Recorded(Adapter):
+    """An adapter that keeps every array that it committed, by the number of the request."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.arrays: dict[int, list[bytes]] = {}
+
+    def commit(self, prepared: Prepared) -> Prepared:
+        super().commit(prepared)
+        self.arrays[prepared.seq] = [digest("message", raw) for raw in prepared.array]
+        return prepared
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(Path(tmp_path_factory.mktemp("service")) / "store")
+
+
+@given(script=SCRIPTS)
+@settings(max_examples=60, deadline=None)
+def test_service_sends_what_the_core_plans(store: Store, script: Script):
+    """D5, D6, L3, Q1: over the wire, from the disk, and with the backend restarted."""
+    core = Player(Harness()).play(script)
+    real = Player(Recorded(store)).play(script)
+
+    assert [sending.array for sending in real.sent] == [s.array for s in core.sent]
+    assert [sending.due for sending in real.sent] == [s.due for s in core.sent]
+
+
+@given(script=SCRIPTS)
+@settings(max_examples=40, deadline=None)
+def test_each_request_can_be_rebuilt(store: Store, script: Script):
+    """C1: from the log and what the requests refer to."""
+    chat = Recorded(store)
+    Player(chat).play(script)
+    chat.restart()
+
+    loaded = chat.service._load(chat.id) if chat.arrays else None
+    for seq, array in chat.arrays.items():
+        assert loaded is not None
+        assert [item.message.exact for item in chat.service._rebuild(loaded, seq)] == array
+    assert not [p for p in chat.service.store.check() if chat.id in str(p)]
