@@ -220,7 +220,7 @@ def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
     """Return how many elements can be taken over from BASE as placed: matching continues there.
 
     Only what the array sent LAST has too, as matching whole arrays prefers its rows.  Not inside
-    a group of results, since a delivery may have moved behind it, nor inside a row.
+    a group of results nor right behind it, since deliveries move behind it, nor inside a row.
     """
     if base.mode != mode or last is None:
         return 0
@@ -231,16 +231,12 @@ def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
         follower = base.items[cut].message
     while cut and (
         base.items[cut - 1].message.opens
+        or base.items[cut - 1].message.results
         or (follower and follower.results)
         or (cut < len(base.items) and base.items[cut - 1].row == base.items[cut].row)
     ):
         cut -= 1
         follower = base.items[cut].message
-    group = cut
-    while group and base.items[group - 1].message.results:
-        group -= 1
-    if group < cut and not (group and base.items[group - 1].message.opens):
-        return group  # results without their calls: deliveries moved behind them
     return cut
 
 

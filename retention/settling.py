@@ -12,6 +12,8 @@ from retention.ledger import Log, match_rows
 from retention.model import START, Face, Message, Row, RowId, Struct
 from retention.planning import Plan, draft_row, last_row
 
+END: RowId = 1 << 62  # behind the last row
+
 
 class Settled(Struct, frozen=True):
     """The rows of a committed plan with their ids, and the deliveries whose neighbour is known."""
@@ -31,13 +33,7 @@ def settle(plan: Plan, log: Log, next_row: RowId, round: int, since: RowId) -> S
     Rows from SINCE on came into LOG after the plan was made: a draft that equals one of them is
     that row (the same prompt was logged by another commit).
     """
-    later = [
-        row for row in log.after(-1)
-        if row.id >= since and row.delivery is None and row.face is not Face.ACTUAL
-    ] if since < next_row else []  # fmt: skip
-    both = [draft for draft in plan.drafts if draft.face is Face.BOTH]
-    matches = match_rows([draft.parts for draft in both], later) if later else [[] for _ in both]
-    ids = {draft.id: found[-1] for draft, found in zip(both, matches, strict=True) if found}
+    ids = _find_logged(plan, log, since) if since < next_row else {}
     fresh = [draft for draft in plan.drafts if draft.id not in ids]
     ids |= {draft.id: next_row + n for n, draft in enumerate(fresh)}
     rows = tuple(_settled_row(draft, ids, round) for draft in fresh)
@@ -49,6 +45,28 @@ def settle(plan: Plan, log: Log, next_row: RowId, round: int, since: RowId) -> S
         if (row := log.rows.get(id)) is not None and row.delivery is not None
     ]
     return Settled(ids=ids, rows=rows, replaced=tuple(replaced))
+
+
+def _find_logged(plan: Plan, log: Log, since: RowId) -> dict[RowId, RowId]:
+    """Return the drafts that are rows from SINCE on, between the same neighbours in the log."""
+    drafts = {draft.id: draft for draft in plan.drafts if draft.face is Face.BOTH}
+    later = [
+        row for row in log.after(-1)
+        if row.id >= since and row.delivery is None and row.face is not Face.ACTUAL
+    ] if drafts else []  # fmt: skip
+    found: dict[RowId, RowId] = {}
+    run: list[Row] = []
+    low = log.position(plan.items[plan.cut - 1].row) if plan.cut else -1
+    for id in (*(item.row for item in plan.items[plan.cut :]), END):
+        if id in drafts:
+            run.append(drafts[id])
+            continue
+        high = len(log.order) if id == END else log.position(id)
+        between = [row for row in later if low < log.position(row.id) < high]
+        matches = match_rows([draft.parts for draft in run], between) if between else []
+        found |= {draft.id: ids[-1] for draft, ids in zip(run, matches, strict=False) if ids}
+        run, low = [], high
+    return found
 
 
 def _settled_row(draft: Row, ids: Mapping[RowId, RowId], round: int) -> Row:

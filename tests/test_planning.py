@@ -628,6 +628,21 @@ def test_deliveries_of_requests_in_flight_keep_the_order_of_their_commits(chat: 
     assert sent.texts() == ["prompt 1", "[Env]", "[Env]", "answer 1", "prompt 2"]
 
 
+def test_rows_of_requests_in_flight_keep_the_order_of_their_arrays(chat: Harness):
+    """G1, G5: a prompt that another commit logged is taken only where the array has it."""
+    yes = message("yes")
+    chat.send(U1, sections=[ENV])
+    one = chat.prepare(U1, yes)
+    two = chat.prepare(yes, U2, U1)
+    chat.commit(one)
+    chat.commit(two)
+
+    rows = [item.row for item in two.plan.sent.items if item.row]
+    places = [chat.log.position(id) for id in rows]
+    assert places == sorted(places)
+    assert rows[0] != one.plan.items[1].row
+
+
 def test_commit_of_another_request_in_flight_is_seen_by_a_later_delta(chat: Harness):
     """Q1, B1: a delta of an array that was planned before that commit still gets its delivery."""
     slow = chat.prepare(U1, sections=[GOAL])
@@ -700,6 +715,7 @@ def test_loop_recognizes_what_stands_behind_a_change(chat: Harness, at: int):
         *("prompt 1", "[Env]", "look read() read()", "one two", "[Env]"),
         *("read()", "three", "[Goal]", "answer 1", "prompt 2"),
     ]
+    assert len(later.plan.drafts) == 1, "a row of the round was not found again"
 
 
 def test_loop_leaves_reminders_of_other_packages_alone(chat: Harness):

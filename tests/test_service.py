@@ -371,6 +371,33 @@ def test_several_sends_in_flight(chat: Adapter) -> None:
     ]
 
 
+def test_conditions_of_requests_in_flight_are_merged(chat: Adapter) -> None:
+    """D8, G5: a commit does not forget the condition that another one reported."""
+    held = [reminder(policy="while", state="a")]
+    slow = chat.prepare(U1)
+    chat.send(U1, reminders=held)
+    chat.commit(slow)
+    chat.end(A1)
+
+    assert chat.send(U1, A1, U2, reminders=held).result.reminders == ()
+
+
+def test_delta_of_an_array_that_was_never_dispatched(chat: Adapter) -> None:
+    """Q1, D5: what was prepared and abandoned has no rows; the delta of it is matched again."""
+    chat.send(U1, sections=[ENV])
+    chat.end(A1)
+    chat.prepare(U1, A1, U2, sections=[ENV, GOAL])
+
+    sent = chat.send(U1, A1, U2, U3, sections=[ENV, GOAL])
+    chat.end(A2)
+    later = chat.send(U1, A1, U2, U3, A2, sections=[ENV, GOAL])
+
+    assert chat.resyncs == 0
+    assert sent.due == {"goal": "new"}
+    assert later.array[: len(sent.array)] == sent.array
+    assert len(log_of(chat)) == 7
+
+
 def test_abandoned_plan_leaves_all_due(chat: Adapter) -> None:
     """D5, D8: nothing of it was written, and it cannot be committed any more."""
     before = content(chat.store)

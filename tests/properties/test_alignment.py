@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retention import ledger
@@ -227,8 +227,50 @@ PROVIDERS = {
 }
 
 
+def turn(prompt: str = "yes", *bodies: str, ending: str = "answer") -> Turn:
+    return Turn(prompt=prompt, bodies=bodies or ("1",), ending=ending)
+
+
+# Commits of requests in flight must not put a row in front of one that it follows.
+LATE: Script = [
+    turn("go", ending="failure"),
+    Edit("insert", 0, "yes"),
+    turn("yes", ending="late"),
+    turn("go", ending="late"),
+    Edit("delete", 3, ""),
+    turn("yes"),
+]
+# A delivery moves behind results that were repeated; a dropped branch has an equal answer.
+REPEATED: Script = [
+    turn("yes", "1", "2", ending="failure"),
+    Edit("repeat", 2, ""),
+    turn("yes"),
+    Edit("undo", 1, ""),
+    turn("next"),
+]
+BRANCH: Script = [
+    turn("yes"),
+    Edit("delete", 1, ""),
+    turn("go"),
+    Edit("delete", 0, ""),
+    turn("yes", "1", "1", ending="hidden"),
+    turn("yes"),
+]
+ORPHANS: Script = [
+    turn("yes", "1", "1"),
+    Edit("delete", 1, ""),
+    turn("yes"),
+    Edit("delete", 2, ""),
+    turn("yes"),
+]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 @given(SCRIPTS)
+@example(LATE)
+@example(REPEATED)
+@example(BRANCH)
+@example(ORPHANS)
 @settings(max_examples=40, deadline=None)
 def test_delta_sends_what_whole_arrays_send(provider: str, script: Script):
     """Q1, B2: with any edits, abandoned requests, late commits, failures and restarts."""
@@ -240,6 +282,7 @@ def test_delta_sends_what_whole_arrays_send(provider: str, script: Script):
 
 
 @given(SCRIPTS)
+@example(REPEATED)
 @settings(max_examples=100, deadline=None)
 def test_restart_changes_nothing(script: Script):
     """A3, L3: what is in memory is a cache."""
