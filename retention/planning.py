@@ -219,24 +219,15 @@ def _mode(request: Request, view: View) -> str:
 def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
     """Return how many elements can be taken over from BASE as placed: matching continues there.
 
-    Only what the array sent LAST has too, as matching whole arrays prefers its rows.  Not inside
-    a group of results nor right behind it, since deliveries move behind it, nor inside a row.
+    Only what the array sent LAST has too, as matching whole arrays prefers its rows, and not right
+    behind results, where deliveries stand whose boundary is in front of them.
     """
     if base.mode != mode or last is None:
         return 0
     shared = shared_length(base.sent.items, last.items)
     cut = min(request.keep, base.settled, bisect_right(base.sent_at, shared) - 1)
-    follower = request.tail[0] if request.tail else None
-    if cut < request.keep:
-        follower = base.items[cut].message
-    while cut and (
-        base.items[cut - 1].message.opens
-        or base.items[cut - 1].message.results
-        or (follower and follower.results)
-        or (cut < len(base.items) and base.items[cut - 1].row == base.items[cut].row)
-    ):
+    while cut and base.items[cut - 1].message.results:
         cut -= 1
-        follower = base.items[cut].message
     return cut
 
 

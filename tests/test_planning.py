@@ -669,6 +669,37 @@ def test_conditions_seen_by_requests_in_flight_are_merged(chat: Harness):
     assert chat.send(U1, A1, U2, reminders=held).reminders == ()
 
 
+def test_late_commit_is_seen_though_another_request_went_out_since(chat: Harness):
+    """Q1, B1: neither the base of the delta nor the array sent last has its delivery."""
+    slow = chat.prepare(U1, sections=[GOAL])
+    chat.send(U1, A1, U2, sections=[ENV])
+    chat.end(A2)
+    next_one = chat.prepare(U1, A1, U2, A2, U3, sections=[ENV])
+    chat.commit(slow)
+    chat.commit(next_one)
+    chat.end(A3)
+
+    sent = chat.send(U1, A1, U2, A2, U3, A3, U4, sections=[ENV, GOAL])
+
+    assert sent.due == {}
+    assert sent.texts()[:3] == ["prompt 1", "[Goal]", "answer 1"]
+
+
+def test_delivery_returns_with_the_answer_that_followed_it(chat: Harness):
+    """B3, G1: the answer came back at the end of another branch, its prompt did not."""
+    chat.send(U1, sections=env("1"))
+    chat.end(A1)
+    chat.send(U1, U2, sections=env("1"))
+    chat.end(A2)
+    chat.send(U2, A2, U3, sections=env("2"))
+    chat.end(A3)
+
+    sent = chat.send(U2, A2, U3, A3, A1, U4, sections=env("1"))
+
+    assert sent.due == {}
+    assert sent.texts()[2:] == ["prompt 3", "[Env]", "answer 3", "[Env]", "answer 1", "prompt 4"]
+
+
 # The loop (B4, Q2, Q3, G5)
 
 WORK1 = (assistant("look", call(id="c1"), call(id="c2")), result("one", "two"))
