@@ -195,6 +195,7 @@ class RequestRecord(Struct, frozen=True):
     changed: dict[RowId, Digest] = {}  # rows that went out with another exact text than recorded
     reasons: tuple[Reason, ...] = ()
     bytes: int = 0  # of the array as sent
+    inside: tuple[RowId, ...] = ()  # of `rows`: those in the element of the row before them
 
 
 class Refusal(Struct, frozen=True):

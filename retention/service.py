@@ -401,17 +401,19 @@ class Service:
                     break
                 chain.append(record)
                 seq = record.parent if record.keep else 0
-        ids: list[RowId] = []
-        changed: dict[RowId, Digest] = {}
+        entries: list[tuple[Row, Digest, bool]] = []
         for record in reversed(chain):
-            ids = ids[: record.keep] + list(record.rows)
-            changed.update(record.changed)
+            rows = [loaded.log.rows[id] for id in record.rows]
+            entries = entries[: record.keep] + [
+                (row, record.changed.get(row.id, row.exact), row.id in record.inside)
+                for row in rows
+            ]
         items: list[Item] = []
-        for row in (loaded.log.rows[id] for id in ids):
-            message = _stored_message(row, changed.get(row.id, row.exact))
+        for row, exact, inside in entries:
+            message = _stored_message(row, exact)
             if row.delivery is None:
                 items.append(Item(message=message, row=row.id, face=row.face))
-            elif row.delivery.host:
+            elif inside:
                 host = items.pop()
                 deliveries = (*host.deliveries, row.id)
                 items.append(msgspec.structs.replace(host, message=message, deliveries=deliveries))
@@ -497,18 +499,17 @@ class Service:
         common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
         changed = {
             item.last: item.message.exact
-            for item in plan.sent.items[max(common, plan.start) :]
+            for item in plan.sent.items[common:]
             if item.last in log.rows and log.rows[item.last].exact != item.message.exact
         }
-        hosted = sum(
-            1 for at, _ in plan.sent.placed if at < common and plan.sent.items[at].row != START
-        )
+        before = [at for at, _ in plan.sent.placed if at < common]
+        alone = {at for at in before if plan.sent.items[at].row == START}
         new = planning.NEW
         return RequestRecord(
             seq=loaded.record.next_seq,
             plan=pending.name,
             parent=loaded.last_seq if common else 0,
-            keep=common + hosted,
+            keep=common + len(before) - len(alone),
             rows=tuple(settled.real(id) for item in plan.sent.items[common:] for id in item.ids),
             turn=plan.turn,
             origin=pending.origin,
@@ -517,6 +518,9 @@ class Service:
             at=self.clock(),
             delivered=(settled.real(new),) if plan.due or plan.reminders else (),
             changed=changed,
+            inside=tuple(
+                settled.real(id) for item in plan.sent.items[common:] for id in item.ids[1:]
+            ),
             reasons=plan.reasons,
             bytes=plan.sent.ends[-1] if plan.sent.ends else 0,
         )

@@ -535,6 +535,37 @@ def test_records_grow_with_what_is_new_and_requests_can_be_rebuilt(chat: Adapter
     assert [rebuilt(chat, seq + 1) for seq in range(24)] == [digests(array) for array in arrays]
 
 
+def test_request_with_another_form_of_a_message_can_be_rebuilt(chat: Adapter) -> None:
+    """C1, G3: white space differs from what the log has, and then no more."""
+    spaced = message("prompt 2 ")
+    arrays = [
+        chat.send(U1, A1, U2).array,
+        chat.send(U1, A1, spaced).array,
+        chat.send(U1, A1, U2, A2, U3).array,
+        chat.send(U1, A1, spaced, A2, U3).array,
+    ]
+
+    assert len(log_of(chat)) == 5
+    assert [rebuilt(chat, seq + 1) for seq in range(4)] == [digests(array) for array in arrays]
+
+
+@pytest.mark.parametrize("shape", ["", "merge"])
+def test_request_whose_deliveries_took_another_shape_can_be_rebuilt(
+    chat: Adapter, shape: str
+) -> None:
+    """C1, D4: how a delivery stood is the request's, not the delivery's."""
+    chat.shape = shape
+    arrays = [chat.send(U1, sections=[ENV]).array]
+    chat.end(A1)
+    chat.shape = "" if shape else "merge"
+    arrays += [chat.send(U1, A1, U2, sections=[ENV, GOAL]).array]
+    chat.end(A2)
+    arrays += [chat.send(A1, U2, A2, U3, sections=[ENV, GOAL]).array]
+    chat.restart()
+
+    assert [rebuilt(chat, seq + 1) for seq in range(3)] == [digests(array) for array in arrays]
+
+
 def test_large_edits_are_handed_over(chat: Adapter, tmp_path: Path) -> None:
     """P2: no frame above its limit; the text comes in a private file."""
     chat.call("initialize", protocol=1, handover=str(tmp_path))

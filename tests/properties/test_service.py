@@ -44,7 +44,7 @@ def test_service_sends_what_the_core_plans(store: Store, shape: str, script: Scr
     assert [sending.due for sending in real.sent] == [s.due for s in core.sent]
 
 
-@pytest.mark.parametrize("shape", [""])
+@pytest.mark.parametrize("shape", ["", "merge"])
 @given(script=SCRIPTS)
 @settings(max_examples=40, deadline=None)
 def test_each_request_can_be_rebuilt(store: Store, shape: str, script: Script):
