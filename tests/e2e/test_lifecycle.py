@@ -121,3 +121,30 @@ def test_a_backend_killed_between_requests_is_started_again(
 
     assert blocks(second[-1]) == ["Weather", "Rules"]
     assert is_prefix(first[-1], second[-1])
+
+
+DYING = """
+import os, sys
+from retention.service import Service
+call = Service.call
+def dying(self, method, params):
+    if method == "request/prepare":
+        os._exit(1)
+    return call(self, method, params)
+Service.call = dying
+from retention.cli import main
+sys.exit(main())
+"""
+
+
+def test_a_backend_that_dies_in_a_request_lets_it_go_out(
+    tmp_path: Path, provider: Loopback
+) -> None:
+    """Scenario 12, rule Z1: it had accepted the conversation and dies while it plans."""
+    with started(tmp_path, provider, [sys.executable, "-c", DYING, "serve"]) as emacs:
+        chat = Chat(emacs, provider, "openai", "text-mode", sections=SECTIONS)
+
+        sent = chat.send("hello", two_calls("a", "b"), {"text": "done"})
+
+    assert [request.refusal for request in sent] == [None, None]
+    assert [blocks(request) for request in sent] == [[], []]

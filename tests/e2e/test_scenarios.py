@@ -329,3 +329,21 @@ def test_a_limited_history_or_a_region_brings_nothing_hidden(
     assert blocks(limited[-1]) == ["Weather", "Rules"]
     assert not order(region[-1], "third question")
     assert blocks(region[-1]) == ["Weather", "Rules"]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_url_el_carries_the_same_deliveries(emacs: Emacs, provider: Loopback, api: str) -> None:
+    """H1: the other dispatcher, with a delivery before a tool loop and one behind it."""
+    chat = Chat(emacs, provider, api, "org-mode", stream=False, sections=SECTIONS)
+    emacs.eval("(setq gptel-use-curl nil)")
+    try:
+        turn = chat.send("go", two_calls("a", "b"), {"text": "done"})
+        observe(emacs, "weather", "rain")
+        later = chat.send("and now")
+    finally:
+        emacs.eval("(setq gptel-use-curl t)")
+
+    accepted(turn + later)
+    assert is_prefix(turn[0], turn[1])
+    assert blocks(later[0]) == ["Weather", "Rules", "Weather"]
+    assert order(later[0], "go", "sunny", "contents of a", "done", "and now", "rain")
