@@ -85,7 +85,6 @@ class Request(Struct, frozen=True):
     reminders: tuple[Reminder, ...] = ()
     frozen: bool = False
     shape: str = ""
-    head: Digest | None = None
 
 
 class Plan(Struct, frozen=True):

@@ -497,10 +497,11 @@ class Service:
     def _request_record(self, loaded: Loaded, pending: Pending, settled: Settled) -> RequestRecord:
         plan, log = pending.plan, loaded.log
         common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
+        # Of a host also the text without its delivery: it is read when the delivery moves.
+        texts = [(item.row, item.message.exact) for item in plan.items[plan.cut :]]
+        texts += [(item.last, item.message.exact) for item in plan.sent.items[common:]]
         changed = {
-            item.last: item.message.exact
-            for item in plan.sent.items[common:]
-            if item.last in log.rows and log.rows[item.last].exact != item.message.exact
+            id: exact for id, exact in texts if id in log.rows and log.rows[id].exact != exact
         }
         before = [at for at, _ in plan.sent.placed if at < common]
         alone = {at for at in before if plan.sent.items[at].row == START}
@@ -529,12 +530,13 @@ class Service:
         self, pending: Pending, record: Conversation, request: RequestRecord, settled: Settled
     ) -> bool:
         """Write everything of one commit; return False if the conversation moved meanwhile."""
+        wanted = {row.exact for row in settled.rows} | set(request.changed.values())
 
         def apply(writer: Writer) -> bool:
             current = writer.conversation(record.id)
             if current is None or current.version != record.version - 1:
                 return False
-            for text in settling.new_texts(pending.plan):
+            for text in settling.texts(pending.plan, wanted):
                 writer.put_object("message", text)
             for domain, data in pending.plan.objects:
                 writer.put_object(domain, data)
@@ -576,7 +578,7 @@ class Service:
         pending = self._pending(params.plan)
         handover.read_text(params.body)  # not kept: it may quote the conversation
         record = self._load(pending.conversation).record
-        step = record.refusal.step if record.refusal else 0
+        step = _step(record, pending.identity)
         if not pending.edited or step >= planning.NO_EDITS:
             return RefusedStep(step=step)
         refusal = Refusal(identity=pending.identity, step=planning.NO_EDITS, status=params.status)
@@ -614,7 +616,7 @@ class Service:
             current = writer.conversation(record.id)
             if current is None or current.version != record.version - 1:
                 return False
-            for message in (*span, *whole):
+            for message in whole or span:  # what the rows refer to
                 writer.put_object("message", message.raw)
             for row in (*plan.rows, *plan.replaced):
                 writer.put_row(record.id, row)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from retention.arrays import LOWEST, Item, Sent
+from retention.digest import Digest
 from retention.ledger import Log, match_rows
 from retention.model import START, Face, Message, Row, RowId, Struct
 from retention.planning import Plan, draft_row, last_row
@@ -104,14 +105,19 @@ def apply_ids(plan: Plan, settled: Settled) -> None:
         placed[n] = (placed[n][0], settled.real(placed[n][1]))
 
 
-def new_texts(plan: Plan) -> list[bytes]:
-    """Return the JSON texts of the elements of PLAN that may not be stored yet."""
-    return [
-        item.message.raw
+def texts(plan: Plan, wanted: Collection[Digest]) -> list[bytes]:
+    """Return the JSON texts of the elements of PLAN whose digest is WANTED.
+
+    Only what a record refers to is stored: nothing else would go when the conversation is forgotten
+    (rule Z2).
+    """
+    found = {
+        item.message.exact: item.message.raw
         for items, start in ((plan.sent.items, plan.start), (plan.items, plan.cut))
         for item in items[start:]
-        if item.message.raw
-    ]
+        if item.message.raw and item.message.exact in wanted
+    }
+    return list(found.values())
 
 
 class TurnEnd(Struct, frozen=True):

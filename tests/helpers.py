@@ -23,7 +23,7 @@ from retention.protocol import PROTOCOL
 from retention.providers import Provider, choose
 from retention.sections import CLOSE, OPEN, update_conditions
 from retention.service import Service
-from retention.settling import Ending, apply_ids, new_texts, plan_turn_end, settle
+from retention.settling import Ending, apply_ids, plan_turn_end, settle, texts
 from retention.store import Store
 
 Element = dict[str, Any]
@@ -301,7 +301,8 @@ class Harness:
         plan = sending.plan
         before = self.record
         settled = settle(plan, self.log, before.next_row, before.next_round, sending.next_row)
-        for raw in new_texts(plan):
+        exacts = {item.message.exact for item in (*plan.items, *plan.sent.items)}
+        for raw in texts(plan, exacts):
             self.objects[digest("message", raw)] = raw
         for domain, data in plan.objects:
             self.objects[digest(domain, data)] = data

@@ -48,8 +48,9 @@ class Client:
     def prepare(self, *tail: dict[str, str], **params: Any) -> Any:
         return self.call(
             "request/prepare", conversation=self.opened.id, request=params.pop("request", "r"),
-            origin=params.pop("origin", "buffer"), array="messages", identity=IDENTITY,
-            tail=json.dumps(tail), sections=SECTIONS, **params,
+            origin=params.pop("origin", "buffer"), array="messages",
+            identity=params.pop("identity", IDENTITY), tail=json.dumps(tail), sections=SECTIONS,
+            **params,
         )  # fmt: skip
 
     def commit(self, plan: Any) -> int:
@@ -175,6 +176,46 @@ def test_a_forgotten_id_that_forks_share_is_not_given_again(store: Store, tmp_pa
 
     assert again.created
     assert again.id != client.opened.id
+
+
+def test_forget_leaves_no_text_behind(store: Store) -> None:
+    """Z2: what is stored is referred to, also where one text stands for the pieces of a turn."""
+    client = Client(store)
+    client.commit(client.prepare(HELLO))
+    client.call(
+        "turn/complete", conversation=client.opened.id, request="r", array="messages",
+        identity=IDENTITY, span=json.dumps([HI]), whole=json.dumps([HI | {"content": "oh, hi"}]),
+    )  # fmt: skip
+    client.commit(client.prepare(HELLO | {"name": "marked"}, HI, MORE, shape="merge"))
+
+    assert store.check() == ()
+    client.call("conversation/forget", id=client.opened.id)
+
+    assert content(store) == [[], [], [], []]
+
+
+def test_host_that_went_out_with_another_text_keeps_its_delivery(store: Store) -> None:
+    """D4, C1: the text without the delivery is stored too, for when it is placed again."""
+    client = Client(store)
+    client.commit(client.prepare(HELLO | {"name": "marked"}, shape="merge"))
+    plan = client.prepare(HELLO, HI, MORE, shape="merge")
+    client.commit(plan)
+
+    edited = client.prepare(MORE, shape="merge", base=plan.ordinary, keep=1, have=[plan.sent])
+
+    assert [reason.code for reason in edited.reasons] == []
+    assert (edited.sections, edited.restored) == ((), 1)
+
+
+def test_a_refusal_of_another_provider_does_not_count(store: Store) -> None:
+    """Z6: the step belongs to the identity that refused."""
+    client = Client(store)
+    plans = [client.prepare(HELLO), client.prepare(HELLO, identity=IDENTITY | {"model": "n"})]
+    client.call("request/refused", plan=plans[0].plan, status=400)
+
+    assert client.call("request/refused", plan=plans[1].plan, status=400).step == 3
+    assert client.prepare(HELLO, identity=IDENTITY | {"model": "n"}).edits == ()
+    assert client.prepare(HELLO).edits != ()
 
 
 def test_a_refused_request_is_not_edited_again(store: Store) -> None:
