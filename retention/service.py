@@ -17,7 +17,7 @@ import msgspec
 
 import retention
 from retention import handover, planning, settling
-from retention.arrays import Item, Sent, State, Step, common_length, make_sent
+from retention.arrays import Sent, State, Step, common_length, make_sent
 from retention.digest import Digest, digest, digest_fields
 from retention.errors import (
     DamagedObject,
@@ -38,8 +38,6 @@ from retention.model import (
     Conversation,
     Identity,
     Message,
-    Part,
-    PartKind,
     Refusal,
     Reminder,
     RequestRecord,
@@ -78,6 +76,7 @@ from retention.protocol import (
     TurnComplete,
 )
 from retention.providers import Provider, choose
+from retention.rebuilding import find_prefix, rebuild_array
 from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
@@ -367,59 +366,19 @@ class Service:
         return state
 
     def _recover(self, loaded: Loaded, request: Request) -> State | None:
-        """Recognise an array sent before a restart: the longest exact prefix of recent requests."""
-        best: list[Item] = []
-        exact = [message.exact for message in request.tail]
-        first = max(1, loaded.record.next_seq - RECOVER)
-        for seq in range(loaded.record.next_seq - 1, first - 1, -1):
-            items = self._rebuild(loaded, seq)
-            length = 0
-            while length < min(len(items), len(exact)):
-                if items[length].message.exact != exact[length]:
-                    break
-                length += 1
-            if length > len(best):
-                best = items[:length]
-        if not best:
-            return None
-        items = [
-            msgspec.structs.replace(item, message=msgspec.structs.replace(message, raw=b""))
-            for item, message in zip(best, request.tail, strict=False)
-        ]
-        return State(
-            conversation=loaded.record.id, items=items, sent=make_sent(items),
-            settled=len(items),
-        )  # fmt: skip
-
-    def _rebuild(self, loaded: Loaded, seq: int) -> list[Item]:
-        """Return the array of request SEQ from the log and the records (rule C1)."""
-        chain: list[RequestRecord] = []
+        """Recognise an array sent before a restart among the newest requests (rule B4)."""
+        newest = loaded.record.next_seq
         with self.store.read() as reader:
-            while seq:
-                record = reader.request(loaded.record.id, seq)
-                if record is None:
-                    break
-                chain.append(record)
-                seq = record.parent if record.keep else 0
-        entries: list[tuple[Row, Digest, bool]] = []
-        for record in reversed(chain):
-            rows = [loaded.log.rows[id] for id in record.rows]
-            entries = entries[: record.keep] + [
-                (row, record.changed.get(row.id, row.exact), row.id in record.inside)
-                for row in rows
+            arrays = [
+                rebuild_array(reader, loaded.log, loaded.record.id, seq)
+                for seq in range(newest - 1, max(0, newest - 1 - RECOVER), -1)
             ]
-        items: list[Item] = []
-        for row, exact, inside in entries:
-            message = _stored_message(row, exact)
-            if row.delivery is None:
-                items.append(Item(message=message, row=row.id, face=row.face))
-            elif inside:
-                host = items.pop()
-                deliveries = (*host.deliveries, row.id)
-                items.append(msgspec.structs.replace(host, message=message, deliveries=deliveries))
-            else:
-                items.append(Item(message=message, deliveries=(row.id,)))
-        return items
+        items = find_prefix(arrays, request.tail)
+        if not items:
+            return None
+        return State(
+            conversation=loaded.record.id, items=items, sent=make_sent(items), settled=len(items)
+        )
 
     def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
         plan, name = pending.plan, pending.name
@@ -674,9 +633,10 @@ class Service:
                 self._conversations.move_to_end(id)
                 return loaded
             loaded = Loaded(record=record, log=Log(reader.rows(id)))
-        if record.next_seq > 1:
-            loaded.last_seq = record.next_seq - 1
-            loaded.last = make_sent(self._rebuild(loaded, loaded.last_seq))
+            if record.next_seq > 1:
+                loaded.last_seq = record.next_seq - 1
+                items = rebuild_array(reader, loaded.log, id, loaded.last_seq)
+                loaded.last = make_sent(items)
         _bound(self._conversations, id, loaded, MAX_LOGS)
         return loaded
 
@@ -738,11 +698,6 @@ def identity_digest(identity: Identity) -> Digest:
 def _step(record: Conversation, identity: Digest) -> int:
     refusal = record.refusal
     return refusal.step if refusal is not None and refusal.identity == identity else 0
-
-
-def _stored_message(row: Row, exact: Digest) -> Message:
-    parts = tuple(Part(kind=PartKind.TEXT, digest=unit) for unit in row.parts)
-    return Message(role=row.role, exact=exact, size=row.size, parts=parts)
 
 
 def _edit(step: Step) -> Edit:

@@ -20,6 +20,8 @@ from retention.errors import (
     UnknownState,
     UnsupportedProvider,
 )
+from retention.ledger import Log
+from retention.rebuilding import rebuild_array
 from retention.service import Service
 from retention.store import Store
 from tests.helpers import Adapter, assistant, call, message, reminder, result, section
@@ -253,8 +255,9 @@ def log_of(chat: Adapter) -> list[dict[str, Any]]:
 
 def rebuilt(chat: Adapter, seq: int) -> list[bytes]:
     """Return the digests of the elements of request SEQ, from the log alone."""
-    loaded = chat.service._load(chat.id)
-    return [item.message.exact for item in chat.service._rebuild(loaded, seq)]
+    with chat.service.store.read() as reader:
+        items = rebuild_array(reader, Log(reader.rows(chat.id)), chat.id, seq)
+    return [item.message.exact for item in items]
 
 
 def digests(array: list[bytes]) -> list[bytes]:

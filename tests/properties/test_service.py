@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from retention.digest import digest
+from retention.ledger import Log
+from retention.rebuilding import rebuild_array
 from retention.store import Store
 from tests.helpers import Adapter, Harness, Prepared
 from tests.properties.test_alignment import SCRIPTS, Player, Script
@@ -53,8 +55,9 @@ def test_each_request_can_be_rebuilt(store: Store, shape: str, script: Script):
     Player(chat).play(script)
     chat.restart()
 
-    loaded = chat.service._load(chat.id) if chat.arrays else None
-    for seq, array in chat.arrays.items():
-        assert loaded is not None
-        assert [item.message.exact for item in chat.service._rebuild(loaded, seq)] == array
+    with store.read() as reader:
+        log = Log(reader.rows(chat.id)) if chat.arrays else Log()
+        for seq, array in chat.arrays.items():
+            rebuilt = rebuild_array(reader, log, chat.id, seq)
+            assert [item.message.exact for item in rebuilt] == array
     assert not [p for p in chat.service.store.check() if chat.id in str(p)]
