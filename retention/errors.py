@@ -32,6 +32,12 @@ class InvalidPayload(ClientError):
     code = "invalid_payload"
 
 
+class InvalidResponse(ClientError):
+    """A response body is none that its API sends."""
+
+    code = "invalid_response"
+
+
 class UnsupportedProtocol(ClientError):
     """Client and backend do not speak a common protocol version."""
 

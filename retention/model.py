@@ -49,9 +49,11 @@ class Part(Struct, frozen=True):
 class Message(Struct, frozen=True):
     """One element of the payload's array, as far as the core needs it.
 
-    `raw` is the exact JSON text, dropped once stored; `exact` is its digest (domain "message") and
-    `size` its length in bytes.  `parts` holds the canonical parts in order; reasoning, ids and
-    cache marks leave no part (rule I2).  A message that leaves none has one part of kind EMPTY.
+    `raw` is the exact JSON text without cache marks, dropped once stored; `exact` is its digest
+    (domain "message") and `size` its length in bytes.  `parts` holds the canonical parts in order;
+    reasoning, ids and cache marks leave no part (rule I2).  A message that leaves none has one part
+    of kind EMPTY.  `ids` are those of its calls or results, in order.  `reasoned` tells that it
+    holds reasoning or a signature.  `marks` are the lifetimes of the marks it had when it was read.
     """
 
     role: Role
@@ -59,6 +61,9 @@ class Message(Struct, frozen=True):
     size: int
     parts: tuple[Part, ...]
     raw: bytes = b""
+    ids: tuple[str | None, ...] = ()
+    reasoned: bool = False
+    marks: tuple[str, ...] = ()
 
     @property
     def opens(self) -> bool:
@@ -105,6 +110,19 @@ class Delivery(Struct, frozen=True):
     turn: int = 0
 
 
+class Origin(Struct, frozen=True):
+    """Where an actual row comes from: what must be the same for it to be sent again.
+
+    `identity` is the digest of the provider identity (rule F2).  `prefix` digests what stood in
+    front of the response, without reasoning, for models whose reasoning is bound to it (rule C4);
+    `thought` is the nearest row with reasoning in front of it, START for none.
+    """
+
+    identity: Digest
+    prefix: Digest | None = None
+    thought: RowId = START
+
+
 class Row(Struct, frozen=True):
     """One entry of a conversation's log (adapter.md G1-G3).
 
@@ -114,6 +132,7 @@ class Row(Struct, frozen=True):
     canonical parts; `alias` those of the newest prompt as the buffer holds it, where transforms
     made it differ (adapter.md Q6).  `round` groups the ordinary and the actual rows of one provider
     response with its results; 0 means none.  `delivery` is set for a delivery and for nothing else.
+    `ids` and `reasoned` are as in `Message`, `origin` is that of an actual row.
     """
 
     id: RowId
@@ -126,6 +145,9 @@ class Row(Struct, frozen=True):
     alias: tuple[Digest, ...] = ()
     round: int = 0
     delivery: Delivery | None = None
+    ids: tuple[str | None, ...] = ()
+    reasoned: bool = False
+    origin: Origin | None = None
 
 
 class Identity(Struct, frozen=True):
@@ -174,6 +196,54 @@ class Reason(Struct, frozen=True):
     detail: str = ""
 
 
+class Usage(Struct, frozen=True):
+    """Tokens that a provider reports for one request; None where it says nothing (rule C2).
+
+    `input` is all of the input, `cached` what of it was read from the provider's cache, `written`
+    what was written to it.  `output` includes reasoning.
+    """
+
+    input: int | None = None
+    cached: int | None = None
+    written: int | None = None
+    output: int | None = None
+
+
+class Cause(StrEnum):
+    """Why a request does not begin with the whole request before it (rule C1)."""
+
+    NONE = "none"  # it does
+    FIRST = "first_request"
+    PROVIDER = "provider_changed"  # another provider, model or cache policy
+    TOOLS = "tools_changed"
+    SYSTEM = "system_changed"
+    PARAMETER = "parameter_changed"  # `detail` names it
+    EDITED = "message_edited"
+    FILTERED = "history_filtered"
+    DELIVERY = "delivery_lost"
+    FRAGMENT = "fragment_not_replayed"  # `detail` says why
+    UNKNOWN = "unknown"
+
+
+class Continuity(Struct, frozen=True):
+    """How a request compares with the one before of this conversation and provider (rule C1).
+
+    `element` is the index of the first message that differs, -1 where the difference stands in
+    front of them; `path` names the place, `before` and `after` are short texts of the two sides.
+    `reused` of `total` bytes of the array, and about `tokens` of all tokens, repeat it.
+    """
+
+    cause: Cause = Cause.FIRST
+    detail: str = ""
+    element: int = -1
+    path: str = ""
+    before: str = ""
+    after: str = ""
+    reused: int = 0
+    total: int = 0
+    tokens: int = 0
+
+
 class RequestRecord(Struct, frozen=True):
     """One committed dispatch (rule C1): its rows are those of `parent` up to `keep`, then `rows`.
 
@@ -196,6 +266,11 @@ class RequestRecord(Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
     bytes: int = 0  # of the array as sent
     inside: tuple[RowId, ...] = ()  # of `rows`: those in the element of the row before them
+    continuity: Continuity | None = None
+    usage: Usage | None = None
+    finish: str = ""  # why the response ended, in the provider's word
+    replayed: int = 0  # fragments in it
+    marked: tuple[int, ...] = ()  # indices of the elements that carry a cache mark
 
 
 class Refusal(Struct, frozen=True):

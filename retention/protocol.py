@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retention.model import Identity, Reason, Reminder, Section
+from retention.model import Continuity, Identity, Reason, Reminder, Section, Usage
 
 PROTOCOL = 1  # grows with each incompatible change
 MAX_FRAME = 64 * 1024  # bytes; the client sends at most 16 KB, answers above go into a file
@@ -136,6 +136,9 @@ class Prepare(Params, frozen=True):
     reminders: tuple[Reminder, ...] | File = ()
     frozen: bool = False
     shape: str = ""
+    hooked: bool = False  # a hook changed a call of the last response before it ran (rule R2)
+    context: bool = True  # context that gptel put into an earlier prompt stays there (case S16)
+    marks: bool = True  # cache marks of messages are planned (rule C3)
 
 
 class Edit(Result, frozen=True):
@@ -179,6 +182,10 @@ class Prepared(Result, frozen=True):
     reused: int = 0
     total: int = 0
     reasons: tuple[Reason, ...] = ()
+    replayed: int = 0  # fragments that stand for what gptel built
+    continuity: Continuity | None = None
+    breaches: tuple[Reason, ...] = ()  # published rules that the request breaks as it goes out
+    include: tuple[str, ...] = ()  # what to ask the provider to include in its response
 
 
 class PlanId(Params, frozen=True):
@@ -205,6 +212,32 @@ class RefusedStep(Result, frozen=True):
     """How far edits are held back from now on (`model.Refusal.step`)."""
 
     step: int
+
+
+class ResponseRecord(Params, frozen=True):
+    """A response has ended: `body` is all that the provider sent, undecoded.
+
+    `plan` is that of its dispatch.  Only responses to requests that the provider accepted are
+    recorded.
+    """
+
+    conversation: str
+    request: str
+    plan: str
+    array: str
+    identity: Identity
+    body: Text
+
+
+class ResponseRecorded(Result, frozen=True):
+    """What was in the response: how many messages and calls, and the tokens that it cost."""
+
+    elements: int = 0
+    calls: int = 0
+    complete: bool = False
+    finish: str = ""
+    error: str = ""
+    usage: Usage | None = None
 
 
 class TurnComplete(Params, frozen=True):

@@ -14,9 +14,9 @@ from retention.providers import (
     openai,
     responses,
 )
-from retention.providers.base import Provider, Shape
+from retention.providers.base import Head, Marks, Provider, Response, Shape
 
-__all__ = ["PROVIDERS", "Provider", "Shape", "choose"]
+__all__ = ["PROVIDERS", "Head", "Marks", "Provider", "Response", "Shape", "choose"]
 
 PROVIDERS: dict[str, Provider] = {
     provider.api: provider

@@ -218,12 +218,22 @@ _SPEAKER = {
 
 
 def build_message(raw: bytes, element: Element) -> Message:
-    """Return the `Message` of the JSON text RAW that was read as ELEMENT."""
+    """Return the `Message` of the JSON text RAW, without marks, that was read as ELEMENT."""
     parts = canonical_parts(element.role, element.pieces)
     role = element.role
     if role is Role.USER and parts[0].kind is _RESULT:
         role = Role.TOOL
-    return Message(role=role, exact=digest("message", raw), size=len(raw), parts=parts, raw=raw)
+    named = (PartKind.CALL, _RESULT)
+    return Message(
+        role=role,
+        exact=digest("message", raw),
+        size=len(raw),
+        parts=parts,
+        raw=raw,
+        ids=tuple([piece.id for piece in element.pieces if piece.kind in named]),
+        reasoned=any([piece.kind is PartKind.EMPTY for piece in element.pieces]),
+        marks=element.marks,
+    )
 
 
 def canonical_parts(role: Role, pieces: list[Piece]) -> tuple[Part, ...]:
