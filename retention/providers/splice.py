@@ -7,7 +7,7 @@ duplicate keys and escapes.  The text must have been accepted by a JSON decoder 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring
 
 import msgspec
@@ -38,15 +38,21 @@ def encode_string(text: str) -> bytes:
 def members(raw: bytes, span: Span) -> dict[str, Span]:
     """Return the values of the object at SPAN by key; the first of equal keys counts."""
     found: dict[str, Span] = {}
+    for key, _, value in _entries(raw, span):
+        found.setdefault(key, value)
+    return found
+
+
+def _entries(raw: bytes, span: Span) -> Iterator[tuple[str, int, Span]]:
+    """Yield key, start and value of each member of the object at SPAN, equal keys included."""
     at = _expect(raw, span[0], b"{")
     while raw[at : at + 1] != b"}":
-        key_end = _skip(raw, at)
+        start, key_end = at, _skip(raw, at)
         key = msgspec.json.decode(raw[at:key_end], type=str)
         at = _expect(raw, _space(raw, key_end), b":")
         end = _skip(raw, at)
-        found.setdefault(key, (at, end))
+        yield key, start, (at, end)
         at = _next(raw, end)
-    return found
 
 
 def items(raw: bytes, span: Span) -> Iterator[Span]:
@@ -89,6 +95,49 @@ def add_member(raw: bytes, span: Span, key: str, value: bytes) -> bytes:
     """Append the member KEY with the JSON text VALUE to the object at SPAN."""
     member = encode_string(key) + b":" + value
     return _insert(raw, span[1] - 1, member if _is_bare(raw, span) else b"," + member)
+
+
+def replace(raw: bytes, span: Span, value: bytes) -> bytes:
+    """Put the JSON text VALUE in the place of the value at SPAN."""
+    return raw[: span[0]] + value + raw[span[1] :]
+
+
+def set_member(raw: bytes, span: Span, key: str, value: bytes) -> bytes:
+    """Give the member KEY of the object at SPAN the JSON text VALUE; append it if there is none."""
+    found = members(raw, span).get(key)
+    if found is None:
+        return add_member(raw, span, key, value)
+    return replace(raw, found, value)
+
+
+def drop_members(raw: bytes, span: Span, *keys: str) -> bytes:
+    """Remove the members KEYS, those that are there, from the object at SPAN."""
+    entries = [
+        (start, end, b"" if key in keys else raw[start:end])
+        for key, start, (_, end) in _entries(raw, span)
+    ]
+    return _rebuild(raw, entries)
+
+
+def map_items(raw: bytes, span: Span, edit: Callable[[bytes], bytes]) -> bytes:
+    """Put what EDIT makes of it in the place of each item of the array at SPAN; b"" removes it."""
+    return _rebuild(raw, [(start, end, edit(raw[start:end])) for start, end in items(raw, span)])
+
+
+def _rebuild(raw: bytes, entries: list[tuple[int, int, bytes]]) -> bytes:
+    """Return RAW with the text of each (start, end, text) in its place; b"" takes a comma along."""
+    if not entries:
+        return raw
+    end = entries[0][0]
+    pieces = [raw[:end]]
+    for start, stop, text in entries:
+        if text:
+            if len(pieces) > 1:
+                pieces.append(raw[end:start])  # the comma, and white space around it
+            pieces.append(text)
+        end = stop
+    pieces.append(raw[end:])
+    return b"".join(pieces)
 
 
 def _insert(raw: bytes, at: int, new: bytes) -> bytes:
