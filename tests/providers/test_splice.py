@@ -44,7 +44,7 @@ def test_members_are_dropped_with_all_that_have_the_key():
     span = splice.whole(OBJECT)
 
     assert splice.drop_members(OBJECT, span, "a") == b'{"b" :2, "c":"}"}'
-    assert splice.drop_members(OBJECT, span, "c", "b") == b'{"a": 1,"\\u0061":{"a":3}}'
+    assert splice.drop_members(OBJECT, span, "c", "b") == b'{"a": 1 ,"\\u0061":{"a":3}}'
     assert splice.drop_members(OBJECT, span, "d") == OBJECT
     assert splice.drop_members(b"{ }", (0, 3), "a") == b"{ }"
 
