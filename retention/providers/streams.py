@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from retention.errors import InvalidPayload
+from retention.providers.base import Response
+
 T = TypeVar("T")
 
 DONE = b"[DONE]"  # the data of the event that ends a stream of the chat APIs; it is not JSON
@@ -104,6 +107,31 @@ def _read_events(text: bytes) -> list[bytes]:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     events = [b"\n".join(_DATA.findall(event)) for event in text.split(b"\n\n")]
     return [data for data in events if data]
+
+
+# Responses
+
+
+def make_assemble(
+    assemble: Callable[[bytes], Response], read: Callable[[bytes], object]
+) -> Callable[[bytes], Response]:
+    """Return ASSEMBLE with a promise: an incomplete response has no elements, and READ takes all.
+
+    What READ refuses is no message of the API, however the response ended: it is not complete.
+    """
+
+    def checked(body: bytes) -> Response:
+        response = assemble(body)
+        try:
+            for element in response.elements:
+                read(element)
+        except InvalidPayload:
+            response = msgspec.structs.replace(response, complete=False)
+        if response.complete:
+            return response
+        return msgspec.structs.replace(response, elements=())
+
+    return checked
 
 
 # Values

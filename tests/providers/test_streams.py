@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention.providers import streams
+from retention.errors import InvalidPayload
+from retention.providers import Response, streams
 
 BODIES = {
     "one document": (b'{"a": 1}\n', [b'{"a": 1}']),
@@ -104,3 +105,19 @@ def test_repair_gives_what_emacs_reads(text):
 
     expected = re.sub("[\ud800-\udfff]", "\ufffd", re.sub("\ud83d\ude00", "😀", text))
     assert msgspec.json.decode(repaired) == expected == streams.join_text(text)
+
+
+def test_response_keeps_only_elements_that_can_be_read():
+    """One element that its API's reader refuses, or an end that is missing, leaves none."""
+
+    def read(element):
+        if element != b"{}":
+            raise InvalidPayload("no")
+
+    whole = Response(elements=(b"{}", b"{}"), complete=True, finish="stop")
+    odd = Response(elements=(b"{}", b"[]"), complete=True, finish="stop")
+    cut = Response(elements=(b"{}",), error="Overloaded")
+
+    answers = [streams.make_assemble(lambda _, r=r: r, read)(b"") for r in (whole, odd, cut)]
+
+    assert answers == [whole, Response(finish="stop"), Response(error="Overloaded")]
