@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
 
 from retention.errors import InvalidPayload
 from retention.model import Identity, Message, PartKind, Reason, Role
-from retention.providers import rules, splice
-from retention.providers.base import Provider, Shape
+from retention.providers import anthropic_edits, anthropic_response, rules, splice, streams
+from retention.providers.base import Head, Provider, Shape
 from retention.providers.canonical import (
     Element,
     Piece,
@@ -28,9 +29,19 @@ _NONE = msgspec.Raw(b"")
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _MEDIA = ("image", "document")
 
+# Members of a payload on which the cache does not depend, nor what the model reads.
+_UNRELATED = ("stream", "metadata", "max_tokens", "cache_control", "diagnostics")
+
+# Models whose thinking is bound to what stands in front of it, since August 2026.
+_BOUND = re.compile(r"(?:(?:fable|mythos)-5[.-]1|(?:opus|sonnet)-5[.-]5)(?!\d)")
+
 
 class _Mark(msgspec.Struct, gc=False):
     ttl: str = "5m"
+
+
+class _Marked(msgspec.Struct, gc=False):
+    cache_control: _Mark | None = None
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -59,6 +70,8 @@ _read_result: Reader[str | list[_Block]] = make_reader(
     str | list[_Block], "the content of a tool_result"
 )
 _read_blocks = make_reader(_Blocks, "an Anthropic message")
+_read_head = make_reader(dict[str, msgspec.Raw], "an Anthropic payload")
+_read_marked = make_reader(_Marked, "an Anthropic block")
 
 
 def read(raw: bytes) -> Element:
@@ -113,7 +126,8 @@ def _read_tool_result(block: _Block, marks: list[str]) -> Piece:
 
 def parse(raw: bytes) -> Message:
     """Return the `Message` of one element of the array."""
-    return build_message(raw, read(raw))
+    element = read(raw)
+    return build_message(anthropic_edits.drop_marks(raw) if element.marks else raw, element)
 
 
 def wrap(text: str) -> bytes:
@@ -161,6 +175,40 @@ def result(raw: bytes, text: str) -> bytes:
     return splice.append_item(raw, content, text_block(text))
 
 
+def head(raw: bytes) -> Head:
+    """Take a payload without its messages apart.
+
+    A mark of the request as a whole takes one of the four places, and stands behind the others.
+    """
+    members = {key: bytes(value) for key, value in _read_head(raw).items()}
+    tools, marks = _take_marks(members.pop("tools", b""))
+    system, system_marks = _take_marks(members.pop("system", b""))
+    own = _read_marked(raw).cache_control
+    return Head(
+        tools=tools,
+        system=system,
+        parameters={key: value for key, value in members.items() if key not in _UNRELATED},
+        marks=(*marks, *system_marks, *([own.ttl] if own else [])),
+    )
+
+
+def _take_marks(raw: bytes) -> tuple[bytes, list[str]]:
+    """Return the array RAW without marks, and their lifetimes; a string has none."""
+    if raw[:1] != b"[":
+        return raw, []
+    span = splice.whole(raw)
+    marks = [_read_marked(raw[start:end]).cache_control for start, end in splice.items(raw, span)]
+    return (
+        splice.map_items(raw, span, anthropic_edits.drop_mark),
+        [mark.ttl for mark in marks if mark is not None],
+    )
+
+
+def bound(identity: Identity) -> bool:
+    """Whether thinking of the model is valid only behind the prefix that it was made for."""
+    return _BOUND.search(identity.model.lower()) is not None
+
+
 def _thinking_not_last(elements: list[Element]) -> Iterator[Reason]:
     """No assistant message ends in thinking."""
     for at, element in enumerate(elements):
@@ -181,7 +229,7 @@ check = rules.make_check(
     read,
     rules.pair_calls_merged,
     rules.unique_ids,
-    rules.match_ids(r"[a-zA-Z0-9_-]+"),
+    rules.match_ids(anthropic_edits.ID_PATTERN),
     rules.first_role(Role.USER),
     rules.last_role(Role.USER, Role.SYSTEM),
     rules.no_empty_content,
@@ -200,4 +248,12 @@ PROVIDER = Provider(
     merge=merge,
     result=result,
     check=check,
+    head=head,
+    assemble=streams.make_assemble(anthropic_response.assemble, read),
+    rename=anthropic_edits.rename,
+    id_pattern=anthropic_edits.ID_PATTERN,
+    make_id=anthropic_edits.make_id,
+    strip=anthropic_edits.strip,
+    bound=bound,
+    marks=anthropic_edits.MARKS,
 )
