@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -150,27 +150,38 @@ def close_input(text: str) -> msgspec.Raw | None:
 def _make_elements(content: bytes) -> tuple[bytes, ...]:
     """Return the message with CONTENT, without what the API refuses as input; none if all is.
 
-    An empty text block: "messages: text content blocks must be non-empty".  Thinking at the end, as
-    of an answer that was cut short: "The final block in an assistant message cannot be `thinking`".
+    An empty text block: "messages: text content blocks must be non-empty".  One of white space, in
+    a message without other text: "text content blocks must contain non-whitespace text".  Thinking
+    at the end, as of an answer that was cut short: "The final block in an assistant message cannot
+    be `thinking`".
     """
     span = splice.whole(content)
     outlines = [
         _read_outline(content[start:end]) or _Outline()
         for start, end in splice.items(content, span)
     ]
-    kept = [outline.type != "text" or outline.text != "" for outline in outlines]
-    for n in reversed(range(len(kept))):
-        if kept[n] and outlines[n].type not in THINKING:
-            break
-        kept[n] = False
-    if not any(kept):
-        return ()
-    answers = iter(kept)
-    content = splice.map_items(content, span, lambda block: block if next(answers) else b"")
-    return (b'{"role":"assistant","content":' + content + b"}",)
+    texts = [outline.text or "" for outline in outlines if outline.type == "text"]
+    blank = not any(text.strip() for text in texts)
+    kept = [outline.type != "text" or bool(outline.text and not blank) for outline in outlines]
+    content = keep_blocks(content, kept, [outline.type in THINKING for outline in outlines])
+    return (b'{"role":"assistant","content":' + content + b"}",) if content else ()
 
 
 # What Bedrock has in common
+
+
+def keep_blocks(content: bytes, kept: Sequence[bool], thinking: Sequence[bool]) -> bytes:
+    """Return the array CONTENT with the KEPT blocks that are not THINKING at its end; b"" if none.
+
+    Both tell of each block in its order.
+    """
+    last = max((n for n, keep in enumerate(kept) if keep and not thinking[n]), default=-1)
+    if last < 0:
+        return b""
+    flags = iter([keep and n <= last for n, keep in enumerate(kept)])
+    return splice.map_items(
+        content, splice.whole(content), lambda block: block if next(flags) else b""
+    )
 
 
 def name_error(error: Mapping[str, Any] | None) -> str:
