@@ -7,20 +7,23 @@ function.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate, chain
 
 import msgspec
 
-from retention.digest import Digest
+from retention.digest import Digest, digest
 from retention.model import (
     START,
     Delivery,
     Face,
     Identity,
     Message,
+    Part,
+    PartKind,
     Reason,
     Role,
+    Row,
     RowId,
     Struct,
 )
@@ -36,45 +39,65 @@ class AbsentText(Exception):
 
 
 class Item(Struct, frozen=True):
-    """One element of an array: its message, its row, and the deliveries inside or on it.
+    """One element of an array: its message, its row, and what else is in it.
 
     A delivery of its own has row START and one delivery.  A host message (rule D4) has both.
+    `joined` are rows of further elements that were made one with this.  Elements of an array as the
+    client built it that have the same `block` other than 0 were sent as one stretch of other ones.
     """
 
     message: Message
     row: RowId = START
     deliveries: tuple[RowId, ...] = ()
     face: Face = Face.BOTH
+    joined: tuple[RowId, ...] = ()
+    block: int = 0
 
     @property
     def ids(self) -> tuple[RowId, ...]:
         """Its rows in log order: the message's, then the deliveries'."""
-        return self.deliveries if self.row == START else (self.row, *self.deliveries)
+        own = () if self.row == START else (self.row,)
+        return (*own, *self.joined, *self.deliveries)
 
     @property
     def last(self) -> RowId:
         """The row after which the next one is inserted."""
-        return self.deliveries[-1] if self.deliveries else self.row
+        return self.ids[-1]
 
 
 class Sent(Struct, frozen=True):
     """An array as it goes out: `items`, the running sums of their sizes in bytes, and the
     deliveries as (index in items, row id) in payload order.  Rows from `since` on came into the
     log after it was planned.
+
+    `replays` are the indices at which fragments begin, `marks` those of the elements that carry a
+    cache mark.  Where reasoning is bound to
+    what stands in front of it, `seed` digests the head and `prefixes` the elements up to and with
+    each (rule C4).
     """
 
     items: list[Item]
     ends: list[int]
     placed: list[tuple[int, RowId]]
     since: RowId = START
+    replays: list[int] = msgspec.field(default_factory=list)
+    marks: tuple[int, ...] = ()
+    seed: Digest | None = None
+    prefixes: list[Digest] = msgspec.field(default_factory=list)
+
+    @property
+    def prefix(self) -> Digest | None:
+        """What a response to this array stands behind, or None where that does not matter."""
+        return self.prefixes[-1] if self.prefixes else self.seed
 
 
 class State(Struct, frozen=True):
     """An array that a later delta may refer to (adapter.md Q1).
 
     `items` is the array itself.  For the array as gptel built it from the buffer, `sent` is what
-    went out and `sent_at[i]` the length of `sent` right after element i-1.  `settled` elements from
-    the start have rows in the log.  `mode` is what the placement of deliveries depended on.
+    went out and `sent_at[i]` the length of `sent` right after element i-1; of elements with the
+    same block, the first stands for the whole stretch.  `settled` elements from the start have
+    rows in the log.  `mode` is what the placement of deliveries depended on.
     """
 
     conversation: str
@@ -101,6 +124,22 @@ def make_sent(items: Sequence[Item]) -> Sent:
     return Sent(items=list(items), ends=ends, placed=placed)
 
 
+def message_of(row: Row, exact: Digest | None = None) -> Message:
+    """Return the message that ROW is the record of, without its text; EXACT if it had another."""
+    kind = PartKind.RESULT if row.role is Role.TOOL else PartKind.CALL
+    named = {part for part, _ in row.ids}
+    return Message(
+        role=row.role,
+        exact=exact or row.exact,
+        size=row.size,
+        parts=tuple([
+            Part(kind=kind if unit in named else PartKind.TEXT, digest=unit) for unit in row.parts
+        ]),
+        ids=tuple([id for _, id in row.ids]),
+        reasoned=row.reasoned,
+    )  # fmt: skip
+
+
 def shared_length(ours: list[Item], theirs: list[Item]) -> int:
     """Return how many elements are the same from the start, their rows too.
 
@@ -124,10 +163,25 @@ def common_length(ours: list[Item], theirs: list[Item]) -> int:
     return at
 
 
+def link(before: Digest, message: Message) -> Digest:
+    """Return the digest of what BEFORE digests and MESSAGE behind it, without reasoning."""
+    if not message.parts or message.parts[0].kind is PartKind.EMPTY:
+        return before
+    parts = b"".join([part.digest for part in message.parts])
+    return digest("prefix", before + message.role.encode() + b"\0" + parts)
+
+
 class Builder:
     """The array under construction.  The one place that knows how a delivery takes shape."""
 
-    def __init__(self, provider: Provider, identity: Identity, shape: str, read: Read) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        identity: Identity,
+        shape: str,
+        read: Read,
+        seed: Digest | None = None,
+    ) -> None:
         self.provider = provider
         self.identity = identity
         self.override = shape
@@ -137,13 +191,35 @@ class Builder:
         self.placed: list[tuple[int, RowId]] = []
         self.intact = 0  # elements from the start that were taken over and are as they were
         self.reasons: list[Reason] = []
+        self.texts: dict[Digest, bytes] = {}  # of what was added, also where a host hides it
+        self.replays: list[int] = []  # where fragments begin
+        self.seed = seed
+        self.prefixes: list[Digest] = []
+
+    @property
+    def prefix(self) -> Digest | None:
+        """What the next element stands behind, as `Sent.prefix`."""
+        return self.prefixes[-1] if self.prefixes else self.seed
+
+    @property
+    def thought(self) -> RowId:
+        """The nearest row with reasoning, START for none."""
+        return next((item.row for item in reversed(self.items) if item.message.reasoned), START)
 
     def take(self, sent: Sent, length: int) -> None:
         """Take over the first LENGTH elements of SENT."""
         self.items = sent.items[:length]
         self.ends = sent.ends[:length]
         self.placed = sent.placed[: bisect_left(sent.placed, (length, LOWEST))]
+        self.replays = sent.replays[: bisect_left(sent.replays, length)]
         self.intact = len(self.items)
+        if self.seed is not None:
+            self.prefixes = sent.prefixes[:length] if sent.seed == self.seed else self._link_all()
+
+    def _link_all(self) -> list[Digest]:
+        assert self.seed is not None
+        links = accumulate([item.message for item in self.items], link, initial=self.seed)
+        return list(links)[1:]
 
     def resume(self, base: State, cut: int) -> None:
         """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
@@ -159,12 +235,37 @@ class Builder:
         self.intact = min(self.intact, len(self.items))
         while self.placed and self.placed[-1][0] == len(self.items):
             self.placed.pop()
+        if self.seed is not None:
+            self.prefixes.pop()
 
     def append(self, item: Item) -> None:
         """Add ITEM, with the deliveries that it carries."""
+        message = item.message
         self.placed += [(len(self.items), id) for id in item.deliveries]
-        self.ends.append((self.ends[-1] if self.ends else 0) + item.message.size)
+        self.ends.append((self.ends[-1] if self.ends else 0) + message.size)
         self.items.append(item)
+        if message.raw:
+            self.texts[message.exact] = message.raw
+        if self.seed is not None:
+            self.prefixes.append(link(self.prefix or self.seed, message))
+
+    def join(self, item: Item) -> bool:
+        """Make ITEM one with the element before it where the API takes no two; tell if so."""
+        before = self.items[-1] if self.items else None
+        roles = (Role.ASSISTANT, Role.ASSISTANT)
+        if before is None or self.provider.join is None:
+            return False
+        if (before.message.role, item.message.role) != roles:
+            return False
+        texts = [each.message.raw or self.read(each.message.exact) for each in (before, item)]
+        if texts[0] is None or texts[1] is None:
+            return False
+        message = self.provider.parse(self.provider.join(texts[0], texts[1]))
+        self._pop()
+        self.append(
+            msgspec.structs.replace(before, message=message, joined=(*before.joined, item.row))
+        )
+        return True
 
     def restore(self, id: RowId, delivery: Delivery, follower: Message | None) -> None:
         """Put the earlier DELIVERY, row ID, behind what is there and in front of FOLLOWER."""
@@ -190,7 +291,7 @@ class Builder:
             self.reasons.append(Reason(code="host_lost", detail=str(host.row)))
             return False
         put = provider.merge if shape is Shape.MERGE else provider.result
-        message = provider.parse(put(raw, text))
+        message = msgspec.structs.replace(provider.parse(put(raw, text)), marks=host.message.marks)
         self._pop()
         self.append(
             msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
@@ -211,38 +312,63 @@ class Builder:
         return Shape.MESSAGE if fits else legal
 
 
-def plan_steps(
-    sent: Sent, items: list[Item], sent_at: list[int], reuse: int, read: Read
-) -> tuple[Step, ...]:
-    """Return the edits that turn ITEMS into SENT; () when nothing changes.
-
-    The first REUSE elements of SENT equal those of the array sent before, which the client holds.
-    Work is proportional to the number of deliveries behind them, not to the messages.  Raise
-    AbsentText if a text that must be inserted is missing or damaged.
+class Held(Struct, frozen=True):
+    """What the client holds of an array that is to be made: its first `reuse` elements are those
+    of the array sent before, its first `same` ones stand in the payload as they are; `marks` are
+    those of these elements.
     """
-    if not sent.placed or (len(sent.items) == len(items) and sent.items == items):
+
+    reuse: int = 0
+    same: int = 0
+    marks: tuple[int, ...] = ()
+
+
+def plan_steps(
+    sent: Sent, items: list[Item], sent_at: list[int], held: Held, write: Callable[[int], bytes]
+) -> tuple[Step, ...]:
+    """Return the edits that turn ITEMS, as the client built them, into SENT; () for none.
+
+    Work is proportional to what is behind the elements that the client HELD, not to the array.
+    WRITE returns the text of an element of SENT with its mark, and raises AbsentText if it is
+    missing or damaged.
+    """
+    marked = set(sent.marks)
+    limit = max(held.reuse, held.same)
+    limit = min([limit, *(n for n in marked ^ set(held.marks) if n < limit)])
+    changed = any(_marked(n, sent, held) != (n in marked) for n in range(limit, len(sent.items)))
+    if not changed and len(sent.items) == len(items) and sent.items == items:
         return ()
-    steps: list[Step] = []
-    at = taken = 0  # in sent.items, in items
-    if reuse and sent.placed[0][0] < reuse and sent_at:
-        at, taken = reuse, bisect_right(sent_at, reuse) - 1
-        steps += [Step(kind="reuse", count=at), Step(kind="drop", count=taken)]
-    changed = sorted({place for place, _ in sent.placed if place >= at})
-    for place in changed:
-        item = sent.items[place]
-        run = place - at
-        if not sent_at and taken + run < len(items) and items[taken + run] is item:
-            continue  # inside the loop an earlier delivery is an element of the payload
-        if run:
-            steps.append(Step(kind="keep", count=run))
-        at, taken = place + 1, taken + run
-        if item.row != START:
-            steps.append(Step(kind="drop", count=1))
-            taken += 1
-        text = item.message.raw or read(item.message.exact)
-        if text is None:
-            raise AbsentText(item.last)
-        steps.append(Step(kind="insert", texts=(text,)))
-    if taken < len(items):
-        steps.append(Step(kind="keep", count=len(items) - taken))
-    return tuple(step for step in steps if step.count or step.texts)
+    kind, taken = ("reuse", bisect_right(sent_at, limit) - 1) if held.reuse else ("keep", limit)
+    steps = [Step(kind=kind, count=limit)]
+    steps += [Step(kind="drop", count=taken)] if held.reuse else []
+    places = {id(item): n for n, item in enumerate(items[taken:], taken)}
+    for n in range(limit, len(sent.items)):
+        place = places.get(id(sent.items[n]), -1)
+        if place < taken or _marked(n, sent, held) != (n in marked):
+            steps.append(Step(kind="insert", texts=(write(n),)))
+            continue
+        steps += [Step(kind="drop", count=place - taken), Step(kind="keep", count=1)]
+        taken = place + 1
+    steps.append(Step(kind="drop", count=len(items) - taken))
+    return _merge_steps(steps)
+
+
+def _marked(n: int, sent: Sent, held: Held) -> bool:
+    """Whether the client's element that element N of SENT may be kept from carries a mark."""
+    return n in held.marks if n < held.same else bool(sent.items[n].message.marks)
+
+
+def _merge_steps(steps: Collection[Step]) -> tuple[Step, ...]:
+    merged: list[Step] = []
+    for step in steps:
+        if not step.count and not step.texts:
+            continue
+        if merged and merged[-1].kind == step.kind:
+            last = merged.pop()
+            step = Step(  # noqa: PLW2901 - the two are one
+                kind=step.kind,
+                count=last.count + step.count,
+                texts=tuple(chain(last.texts, step.texts)),
+            )
+        merged.append(step)
+    return tuple(merged)

@@ -13,7 +13,9 @@ from typing import Literal, NewType, get_args
 from blake3 import blake3
 
 Digest = NewType("Digest", bytes)
-Domain = Literal["message", "part", "head", "delivery", "section", "reminder", "identity", "blob"]
+Domain = Literal[
+    "message", "part", "head", "delivery", "section", "reminder", "identity", "blob", "prefix"
+]
 
 SIZE = 32  # bytes of a digest
 _PREFIXES = {domain: b"gptel-retention/1 " + domain.encode() + b"\0" for domain in get_args(Domain)}

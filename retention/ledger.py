@@ -31,6 +31,9 @@ class Log:
         self.rows: dict[RowId, Row] = {}
         self.order: list[RowId] = []
         self.rounds: dict[int, list[RowId]] = {}  # ordinary rows of each round, in log order
+        self.actuals: dict[int, list[RowId]] = {}  # actual rows of each round, in log order
+        self.contexts: set[RowId] = set()  # prompts that carry context of gptel's own
+        self.reasoned = False  # whether a provider ever sent reasoning
         self.deliveries: list[RowId] = []  # in commit order
         self.known: dict[str, tuple[RowId, SectionState]] = {}  # newest, not inactive
         self.fired: dict[str, int] = {}  # reminder key -> turn of its newest delivery
@@ -107,8 +110,12 @@ class Log:
 
     def _note(self, row: Row) -> None:
         self.rows[row.id] = row
-        if row.round and row.face is Face.ORDINARY:
-            self.rounds.setdefault(row.round, []).append(row.id)
+        self.reasoned = self.reasoned or row.reasoned
+        if row.context is not None:
+            self.contexts.add(row.id)
+        if row.round:
+            faces = self.rounds if row.face is Face.ORDINARY else self.actuals
+            faces.setdefault(row.round, []).append(row.id)
         if row.delivery:
             insort(self.deliveries, row.id)
             for state in row.delivery.sections:

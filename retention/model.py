@@ -66,6 +66,13 @@ class Message(Struct, frozen=True):
     marks: tuple[str, ...] = ()
 
     @property
+    def named(self) -> tuple[tuple[Digest, str | None], ...]:
+        """The part of each of its calls or results with the id."""
+        kinds = (PartKind.CALL, PartKind.RESULT)
+        parts = [part.digest for part in self.parts if part.kind in kinds]
+        return tuple(zip(parts, self.ids, strict=True))
+
+    @property
     def opens(self) -> bool:
         """Whether the message ends in calls, so that results must follow it."""
         return bool(self.parts) and self.parts[-1].kind is PartKind.CALL
@@ -111,7 +118,7 @@ class Delivery(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True):
-    """Where an actual row comes from: what must be the same for it to be sent again.
+    """Where an actual row comes from, and what must be the same for it to be sent again.
 
     `identity` is the digest of the provider identity (rule F2).  `prefix` digests what stood in
     front of the response, without reasoning, for models whose reasoning is bound to it (rule C4);
@@ -132,7 +139,9 @@ class Row(Struct, frozen=True):
     canonical parts; `alias` those of the newest prompt as the buffer holds it, where transforms
     made it differ (adapter.md Q6).  `round` groups the ordinary and the actual rows of one provider
     response with its results; 0 means none.  `delivery` is set for a delivery and for nothing else.
-    `ids` and `reasoned` are as in `Message`, `origin` is that of an actual row.
+    `ids` pairs the part of each of its calls or results with its id, `reasoned` is as in `Message`,
+    `origin` that of an actual row.  `context` digests what gptel put into the newest prompt and
+    leaves out of later payloads (case S16).
     """
 
     id: RowId
@@ -145,9 +154,10 @@ class Row(Struct, frozen=True):
     alias: tuple[Digest, ...] = ()
     round: int = 0
     delivery: Delivery | None = None
-    ids: tuple[str | None, ...] = ()
+    ids: tuple[tuple[Digest, str | None], ...] = ()
     reasoned: bool = False
     origin: Origin | None = None
+    context: Digest | None = None
 
 
 class Identity(Struct, frozen=True):

@@ -284,6 +284,7 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "request/commit": (PlanId, Committed),
     "request/abandon": (PlanId, Done),
     "request/refused": (Refused, RefusedStep),
+    "response/record": (ResponseRecord, ResponseRecorded),
     "turn/complete": (TurnComplete, Done),
     "inspect/log": (InspectLog, None),
     "inspect/object": (InspectObject, None),

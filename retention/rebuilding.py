@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from retention.arrays import Item
+from retention.arrays import Item, message_of
 from retention.digest import Digest
 from retention.ledger import Log
-from retention.model import Message, Part, PartKind, RequestRecord, Row
+from retention.model import Message, RequestRecord, Row
 from retention.store import Reader
 
 
@@ -27,22 +27,17 @@ def rebuild_array(reader: Reader, log: Log, id: str, seq: int) -> list[Item]:
         ]
     items: list[Item] = []
     for row, exact, inside in entries:
-        message = _stored_message(row, exact)
-        if row.delivery is None:
-            items.append(Item(message=message, row=row.id, face=row.face))
-        elif inside:
+        message = message_of(row, exact)
+        if inside:
             host = items.pop()
-            deliveries = (*host.deliveries, row.id)
-            items.append(msgspec.structs.replace(host, message=message, deliveries=deliveries))
+            kind = "joined" if row.delivery is None else "deliveries"
+            others = (*getattr(host, kind), row.id)
+            items.append(msgspec.structs.replace(host, message=message, **{kind: others}))
+        elif row.delivery is None:
+            items.append(Item(message=message, row=row.id, face=row.face))
         else:
             items.append(Item(message=message, deliveries=(row.id,)))
     return items
-
-
-def _stored_message(row: Row, exact: Digest) -> Message:
-    # Parts are compared by digest only; of which kind they were is not stored.
-    parts = tuple(Part(kind=PartKind.TEXT, digest=unit) for unit in row.parts)
-    return Message(role=row.role, exact=exact, size=row.size, parts=parts)
 
 
 def find_prefix(arrays: Iterable[Sequence[Item]], messages: Sequence[Message]) -> list[Item]:

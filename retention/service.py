@@ -18,7 +18,8 @@ import msgspec
 import retention
 from retention import handover, planning, settling
 from retention.arrays import Sent, State, Step, common_length, make_sent
-from retention.digest import Digest, digest, digest_fields
+from retention.continuity import Compared, compare
+from retention.digest import Digest, digest
 from retention.errors import (
     DamagedObject,
     InvalidParams,
@@ -31,16 +32,22 @@ from retention.errors import (
     UnknownState,
     UnsupportedProtocol,
 )
+from retention.fragments import REPAIRED, calls_of
 from retention.inspecting import shown_object, shown_request, shown_row
 from retention.ledger import Log
+from retention.marking import wants_marks
 from retention.model import (
     START,
+    Continuity,
     Conversation,
     Identity,
     Message,
+    Origin,
+    Reason,
     Refusal,
     Reminder,
     RequestRecord,
+    Role,
     Row,
     RowId,
     Section,
@@ -72,10 +79,12 @@ from retention.protocol import (
     Prepared,
     Refused,
     RefusedStep,
+    ResponseRecord,
+    ResponseRecorded,
     Text,
     TurnComplete,
 )
-from retention.providers import Provider, choose
+from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
 from retention.sections import update_conditions
 from retention.settling import Settled
@@ -85,8 +94,12 @@ MAX_STATES = 64  # arrays that deltas may refer to; a turn with tools uses one p
 MAX_PLANS = 256  # prepared and not yet committed, or committed and possibly still refused
 MAX_LOGS = 32  # conversations whose log is kept in memory
 RECOVER = 8  # requests looked at when an array of an unknown state must be recognised
+MAX_HEADS = 32  # payload heads kept taken apart
+MAX_SEARCHED = 64  # newest requests among which the last one to a provider is looked for
+MAX_CHECKED = 256  # newest elements that are checked against the published rules
 MAX_TRIES = 8  # of a commit whose conversation another process keeps writing to
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -98,6 +111,7 @@ class Loaded(msgspec.Struct):
     last: Sent | None = None
     last_name: str = ""
     last_seq: int = 0
+    before: dict[Digest, Compared] = msgspec.field(default_factory=dict)  # newest, by identity
 
 
 class Pending(msgspec.Struct):
@@ -115,17 +129,26 @@ class Pending(msgspec.Struct):
     next_row: RowId
     ordinary: str
     sent: str
+    who: Identity
+    compared: Compared
+    continuity: Continuity
     head_text: bytes | None = None
+    include: tuple[str, ...] = ()
     edited: bool = False
     seq: int = 0
 
 
 class Turn(msgspec.Struct):
-    """What is known of a request under way: the array it sent last, the rounds that it logged."""
+    """What is known of a request under way: the array it sent last and the identity it went to, the
+    rounds that it logged, and the response to the dispatch of plan `answered`.
+    """
 
     conversation: str
     sent: Sent | None = None
+    plan: str = ""
     rounds: list[int] = msgspec.field(default_factory=list)
+    answered: str = ""
+    response: Response | None = None
     completed: bool = False
 
 
@@ -144,6 +167,7 @@ class Service:
         self._states: OrderedDict[str, State] = OrderedDict()
         self._plans: OrderedDict[str, Pending] = OrderedDict()
         self._turns: OrderedDict[str, Turn] = OrderedDict()
+        self._heads: OrderedDict[tuple[str, Digest], Head] = OrderedDict()
         self._session = random_id()[:8]  # names of an earlier process are never mistaken for ours
         self._counter = 0
         self._methods: dict[str, Callable[[Any], Any]] = {
@@ -156,6 +180,7 @@ class Service:
             "request/commit": self.request_commit,
             "request/abandon": self.request_abandon,
             "request/refused": self.request_refused,
+            "response/record": self.response_record,
             "turn/complete": self.turn_complete,
             "inspect/log": self.inspect_log,
             "inspect/object": self.inspect_object,
@@ -290,13 +315,15 @@ class Service:
         provider = choose(params.identity, params.array)
         loaded = self._load(params.conversation)
         base = self._base(params)
-        request = self._request(params, provider)
-        identity = identity_digest(params.identity)
+        head_text = None if params.head is None else handover.read_text(params.head)
+        head = digest("head", head_text) if head_text is not None else base.head if base else None
+        request = self._request(params, provider, self._head(provider, head, head_text))
         if base is None and params.origin == "loop":
             base = self._recover(loaded, request)
             if base is not None:
                 keep = len(base.items)
                 request = msgspec.structs.replace(request, keep=keep, tail=request.tail[keep:])
+        turn = self._turns.get(params.request)
         view = View(
             conversation=loaded.record,
             log=loaded.log,
@@ -305,31 +332,74 @@ class Service:
             base=base,
             last=loaded.last,
             reusable=bool(loaded.last_name) and loaded.last_name in params.have,
-            step=_step(loaded.record, identity),
+            step=_step(loaded.record, request.who),
+            response=turn.response if turn and turn.answered == turn.plan else None,
         )
-        head_text = None if params.head is None else handover.read_text(params.head)
-        head = digest("head", head_text) if head_text is not None else base.head if base else None
         loop = params.origin == "loop"
-        plan = (
-            planning.plan_loop(request, view, loaded.record.next_round)
-            if loop
-            else planning.plan_buffer(request, view)
+        try:
+            plan = (
+                planning.plan_loop(request, view, loaded.record.next_round)
+                if loop
+                else planning.plan_buffer(request, view)
+            )
+        except planning.UnheldText:
+            raise UnknownState("the text of an element is needed: send the whole array") from None
+        compared = Compared(
+            identity=request.who, head=request.head, sent=plan.sent, reasons=plan.reasons
         )
         pending = Pending(
+            compared=compared,
+            continuity=self._compare(loaded, plan, compared, provider),
             plan=plan, conversation=params.conversation, request=params.request,
-            origin=params.origin, identity=identity, head=head, head_text=head_text,
+            origin=params.origin, identity=request.who, head=head, head_text=head_text,
             name=self._name("p"), next_row=loaded.record.next_row,
             ordinary="" if loop else self._name("o"), sent=self._name("s"),
-            edited=bool(plan.steps),
+            edited=bool(plan.steps), who=request.identity,
+            include=provider.include if view.step < planning.NO_REASONING else (),
         )  # fmt: skip
         self._remember(pending)
         _bound(self._plans, pending.name, pending, MAX_PLANS)
-        return self._prepared(pending, loaded)
+        return self._prepared(pending, loaded, provider)
 
-    def _request(self, params: Prepare, provider: Provider) -> Request:
+    def _compare(
+        self, loaded: Loaded, plan: Plan, after: Compared, provider: Provider
+    ) -> Continuity:
+        """Compare a plan with the last request to its provider, else with the last one (C1)."""
+        before = self._before(loaded, after.identity, provider)
+        common = plan.common
+        if before is not None and before.sent is not loaded.last:
+            common = common_length(plan.sent.items, before.sent.items)
+        return compare(
+            before, after, common=common, array=provider.array,
+            read=lambda name: plan.texts.get(name) or self._read(name),
+        )  # fmt: skip
+
+    def _before(self, loaded: Loaded, identity: Digest, provider: Provider) -> Compared | None:
+        """Return the newest request of a conversation to IDENTITY, else its newest request."""
+        if identity in loaded.before or loaded.last is None:
+            return loaded.before.get(identity)
+        id = loaded.record.id
+        with self.store.read() as reader:
+            records = reader.requests(id, MAX_SEARCHED)
+            record = next((r for r in records if r.identity == identity), None)
+            if record is None:
+                return Compared(identity=records[0].identity, head=None, sent=loaded.last)
+            items = rebuild_array(reader, loaded.log, id, record.seq)
+        sent = loaded.last if record.seq == loaded.last_seq else make_sent(items)
+        head = self._head(provider, record.head, None)
+        loaded.before[identity] = Compared(identity=identity, head=head, sent=sent)
+        return loaded.before[identity]
+
+    def _request(self, params: Prepare, provider: Provider, head: Head | None) -> Request:
+        identity = params.identity
+        if params.marks and wants_marks(identity.cache):  # part of the cache policy (rule F2)
+            identity = msgspec.structs.replace(identity, cache=f"{identity.cache} planned")
+        who = identity_digest(identity)
+        bound = head is not None and provider.bound(identity)
         return Request(
             tail=self._messages(params.tail, provider),
-            identity=params.identity,
+            identity=identity,
+            who=who,
             keep=params.keep if params.base else 0,
             span=tuple(self._messages(params.span, provider)) if params.span else (),
             prompt=tuple(self._messages(params.prompt, provider)) if params.prompt else (),
@@ -337,7 +407,24 @@ class Service:
             reminders=self._listed(params.reminders, Reminder),
             frozen=params.frozen,
             shape=params.shape,
+            hooked=params.hooked,
+            context=params.context,
+            marks=params.marks,
+            head=head,
+            seed=digest("prefix", head.system + b"\0" + head.tools) if bound and head else None,
         )
+
+    def _head(self, provider: Provider, name: Digest | None, text: bytes | None) -> Head | None:
+        """Return the head NAME taken apart; TEXT is it if it came just now."""
+        if name is None:
+            return None
+        key = (provider.api, name)
+        if key not in self._heads:
+            text = text if text is not None else self._read(name)
+            if text is None:
+                return None
+            _bound(self._heads, key, provider.head(text), MAX_HEADS)
+        return self._heads[key]
 
     def _listed(self, value: tuple[_T, ...] | File, kind: type[_T]) -> tuple[_T, ...]:
         if isinstance(value, tuple):
@@ -380,7 +467,7 @@ class Service:
             conversation=loaded.record.id, items=items, sent=make_sent(items), settled=len(items)
         )
 
-    def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
+    def _prepared(self, pending: Pending, loaded: Loaded, provider: Provider) -> Prepared:
         plan, name = pending.plan, pending.name
         edits = tuple(_edit(step) for step in plan.steps)
         result = Prepared(
@@ -397,11 +484,28 @@ class Service:
             reused=plan.sent.ends[plan.common - 1] if plan.common else 0,
             total=plan.sent.ends[-1] if plan.sent.ends else 0,
             reasons=plan.reasons,
+            replayed=len(plan.sent.replays),
+            continuity=pending.continuity,
+            breaches=self._breaches(plan, provider),
+            include=pending.include,
         )
         if sum(len(edit.insert) for edit in edits) > MAX_INLINE and self.handover:
             file = handover.write_file(self.handover, msgspec.json.encode(edits), name)
             result = msgspec.structs.replace(result, edits=(), edits_file=file)
         return result
+
+    def _breaches(self, plan: Plan, provider: Provider) -> tuple[Reason, ...]:
+        """Return the published rules that the newest elements break, from the last prompt on."""
+        items = plan.sent.items
+        first = max(0, len(items) - MAX_CHECKED)
+        at = min(plan.start, len(items))
+        while at > first and (at == len(items) or items[at].message.role is not Role.USER):
+            at -= 1
+        texts = [each.message.raw or self._read(each.message.exact) for each in items[at:]]
+        found = provider.check([text for text in texts if text is not None])
+        if None in texts:
+            return ()
+        return tuple(Reason(code=each.code, detail=_shift(each.detail, at)) for each in found)
 
     def _remember(self, pending: Pending) -> None:
         """Keep the arrays of a plan as states that later deltas may refer to."""
@@ -457,7 +561,9 @@ class Service:
         plan, log = pending.plan, loaded.log
         common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
         # Of a host also the text without its delivery: it is read when the delivery moves.
-        texts = [(item.row, item.message.exact) for item in plan.items[plan.cut :]]
+        texts = [
+            (item.row, item.message.exact) for item in plan.items[plan.cut :] if not item.block
+        ]
         texts += [(item.last, item.message.exact) for item in plan.sent.items[common:]]
         changed = {
             id: exact for id, exact in texts if id in log.rows and log.rows[id].exact != exact
@@ -483,6 +589,9 @@ class Service:
             ),
             reasons=plan.reasons,
             bytes=plan.sent.ends[-1] if plan.sent.ends else 0,
+            continuity=pending.continuity,
+            replayed=len(plan.sent.replays),
+            marked=plan.sent.marks,
         )
 
     def _write_commit(
@@ -495,8 +604,10 @@ class Service:
             current = writer.conversation(record.id)
             if current is None or current.version != record.version - 1:
                 return False
-            for text in settling.texts(pending.plan, wanted):
-                writer.put_object("message", text)
+            for exact, text in pending.plan.texts.items():
+                if exact in wanted:  # nothing else would go when the conversation is forgotten
+                    writer.put_object("message", text)
+            writer.put_object("identity", msgspec.json.encode(pending.who))
             for domain, data in pending.plan.objects:
                 writer.put_object(domain, data)
             if pending.head_text is not None:
@@ -518,8 +629,9 @@ class Service:
         self._remember(pending)
         loaded.last, loaded.last_name = pending.plan.sent, pending.sent
         loaded.last_seq = pending.seq
+        loaded.before[pending.identity] = pending.compared
         turn = self._turns.get(pending.request) or Turn(conversation=pending.conversation)
-        turn.sent = pending.plan.sent
+        turn.sent, turn.plan = pending.plan.sent, pending.name
         if pending.origin == "loop":
             turn.rounds.append(record.next_round - 1)
         _bound(self._turns, pending.request, turn, MAX_PLANS)
@@ -538,11 +650,43 @@ class Service:
         handover.read_text(params.body)  # not kept: it may quote the conversation
         record = self._load(pending.conversation).record
         step = _step(record, pending.identity)
-        if not pending.edited or step >= planning.NO_EDITS:
-            return RefusedStep(step=step)
-        refusal = Refusal(identity=pending.identity, step=planning.NO_EDITS, status=params.status)
-        self._update(pending.conversation, refusal=refusal)
-        return RefusedStep(step=refusal.step)
+        following = _next_step(pending, step)
+        if following > step:
+            refusal = Refusal(identity=pending.identity, step=following, status=params.status)
+            self._update(pending.conversation, refusal=refusal)
+        return RefusedStep(step=following)
+
+    def response_record(self, params: ResponseRecord) -> ResponseRecorded:
+        """Read what the provider sent; it is kept until the next dispatch or the turn's end."""
+        provider = choose(params.identity, params.array)
+        body = handover.read_text(params.body)
+        pending = self._pending(params.plan)
+        if pending.conversation != params.conversation or pending.request != params.request:
+            raise UnknownPlan(f"plan {params.plan!r} belongs to another request")
+        response = provider.assemble(body)
+        elements = tuple([splice.normalize(raw) for raw in response.elements])
+        response = msgspec.structs.replace(response, elements=elements)
+        turn = self._turns.get(params.request) or Turn(conversation=params.conversation)
+        turn.answered, turn.response = params.plan, response
+        _bound(self._turns, params.request, turn, MAX_PLANS)
+        if pending.seq and (response.usage or response.finish):
+            self._note_usage(pending, response)
+        return ResponseRecorded(
+            elements=len(response.elements), calls=calls_of(response, provider),
+            complete=response.complete, finish=response.finish, error=response.error,
+            usage=response.usage,
+        )  # fmt: skip
+
+    def _note_usage(self, pending: Pending, response: Response) -> None:
+        def apply(writer: Writer) -> None:
+            record = writer.request(pending.conversation, pending.seq)
+            if record is not None:
+                writer.put_request(
+                    pending.conversation,
+                    msgspec.structs.replace(record, usage=response.usage, finish=response.finish),
+                )
+
+        self.store.write(apply)
 
     def turn_complete(self, params: TurnComplete) -> Done:
         """Log the ordinary messages of a turn's end, so that its boundaries are found (Q3)."""
@@ -555,9 +699,10 @@ class Service:
         span = self._messages(params.span, provider)
         whole = self._messages(params.whole, provider) if params.whole else []
         loaded = self._load(params.conversation)
+        own, origin = self._own(turn, provider)
         plan = settling.plan_turn_end(
             loaded.log, turn.sent or loaded.last,
-            settling.Ending(span=span, whole=whole, rounds=turn.rounds),
+            settling.Ending(span=span, whole=whole, rounds=turn.rounds, own=own, origin=origin),
             loaded.record.next_row, loaded.record.next_round,
         )  # fmt: skip
         turn.completed = True
@@ -575,8 +720,10 @@ class Service:
             current = writer.conversation(record.id)
             if current is None or current.version != record.version - 1:
                 return False
-            for message in whole or span:  # what the rows refer to
-                writer.put_object("message", message.raw)
+            wanted = {row.exact for row in plan.rows}
+            for message in (*(whole or span), *own):
+                if message.exact in wanted:
+                    writer.put_object("message", message.raw)
             for row in (*plan.rows, *plan.replaced):
                 writer.put_row(record.id, row)
             writer.put_conversation(record)
@@ -588,6 +735,21 @@ class Service:
             return self.turn_complete(params)
         self._grow(loaded, record, plan.rows, plan.replaced)
         return Done()
+
+    def _own(self, turn: Turn, provider: Provider) -> tuple[list[Message], Origin | None]:
+        """Return the provider's last messages in TURN, if it ended with them (G4, rule F8)."""
+        response, pending = turn.response, self._plans.get(turn.plan)
+        if response is None or pending is None or turn.answered != turn.plan:
+            return [], None
+        if not response.complete or calls_of(response, provider):
+            return [], None
+        own = [provider.parse(raw) for raw in response.elements]
+        sent = pending.plan.sent
+        thought = next((i.row for i in reversed(sent.items) if i.message.reasoned), START)
+        bound = sent.seed is not None
+        return own, Origin(
+            identity=pending.identity, prefix=sent.prefix, thought=thought if bound else START
+        )
 
     # Inspection: what the CLI and the Emacs views show
 
@@ -636,7 +798,9 @@ class Service:
             if record.next_seq > 1:
                 loaded.last_seq = record.next_seq - 1
                 items = rebuild_array(reader, loaded.log, id, loaded.last_seq)
-                loaded.last = make_sent(items)
+                newest = reader.request(id, loaded.last_seq)
+                marks = newest.marked if newest else ()
+                loaded.last = msgspec.structs.replace(make_sent(items), marks=marks)
         _bound(self._conversations, id, loaded, MAX_LOGS)
         return loaded
 
@@ -690,14 +854,32 @@ class Service:
 
 
 def identity_digest(identity: Identity) -> Digest:
-    """Return the digest of a provider identity (rule I5)."""
-    fields = [getattr(identity, name) for name in identity.__struct_fields__]
-    return digest_fields("identity", fields)
+    """Return the digest of a provider identity (rule I5), that of its object in the store."""
+    return digest("identity", msgspec.json.encode(identity))
 
 
 def _step(record: Conversation, identity: Digest) -> int:
     refusal = record.refusal
     return refusal.step if refusal is not None and refusal.identity == identity else 0
+
+
+def _next_step(pending: Pending, step: int) -> int:
+    """Return the step after STEP that would have changed the request of PENDING (adapter.md Z6)."""
+    sent = pending.plan.sent
+    reasoned = any(item.message.reasoned for item in sent.items)
+    repaired = bool(sent.replays) or any(r.code == REPAIRED for r in pending.plan.reasons)
+    changes = {
+        planning.NO_REASONING: reasoned or bool(pending.include),
+        planning.NO_FRAGMENTS: repaired,
+        planning.NO_EDITS: pending.edited,
+    }
+    return next((each for each, differs in changes.items() if each > step and differs), step)
+
+
+def _shift(detail: str, by: int) -> str:
+    """Return DETAIL, which begins with an index, with that one raised."""
+    index, colon, rest = detail.partition(":")
+    return f"{int(index) + by}{colon}{rest}"
 
 
 def _edit(step: Step) -> Edit:
@@ -714,7 +896,7 @@ def _check_id(id: str) -> None:
         raise InvalidParams(f"an id has at most {MAX_ID} letters, digits and hyphens: {id[:40]!r}")
 
 
-def _bound(cache: OrderedDict[str, _T], key: str, value: _T, limit: int) -> None:
+def _bound(cache: OrderedDict[_K, _T], key: _K, value: _T, limit: int) -> None:
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > limit:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from retention.arrays import LOWEST, Item, Sent
-from retention.digest import Digest
 from retention.ledger import Log, match_rows
-from retention.model import START, Face, Message, Row, RowId, Struct
-from retention.planning import Plan, draft_row, last_row
+from retention.model import START, Face, Message, Origin, Row, RowId, Struct
+from retention.planning import Plan, draft_actual, draft_row, last_row
 
 END: RowId = 1 << 62  # behind the last row
 
@@ -88,6 +87,7 @@ def apply_ids(plan: Plan, settled: Settled) -> None:
 
     States of later deltas share these lists and their elements by identity.
     """
+    plan.texts.clear()
     renewed: dict[int, Item] = {}
     for items, start in ((plan.sent.items, plan.start), (plan.items, plan.cut)):
         for n in range(start, len(items)):
@@ -98,26 +98,12 @@ def apply_ids(plan: Plan, settled: Settled) -> None:
                     message=msgspec.structs.replace(old.message, raw=b""),
                     row=settled.real(old.row),
                     deliveries=tuple(settled.real(d) for d in old.deliveries),
+                    joined=tuple(settled.real(row) for row in old.joined),
                 )
             items[n] = renewed[id(old)]
     placed = plan.sent.placed
     for n in range(bisect_left(placed, (plan.start, LOWEST)), len(placed)):
         placed[n] = (placed[n][0], settled.real(placed[n][1]))
-
-
-def texts(plan: Plan, wanted: Collection[Digest]) -> list[bytes]:
-    """Return the JSON texts of the elements of PLAN whose digest is WANTED.
-
-    Only what a record refers to is stored: nothing else would go when the conversation is forgotten
-    (rule Z2).
-    """
-    found = {
-        item.message.exact: item.message.raw
-        for items, start in ((plan.sent.items, plan.start), (plan.items, plan.cut))
-        for item in items[start:]
-        if item.message.raw and item.message.exact in wanted
-    }
-    return list(found.values())
 
 
 class TurnEnd(Struct, frozen=True):
@@ -129,12 +115,15 @@ class TurnEnd(Struct, frozen=True):
 
 class Ending(Struct, frozen=True):
     """The end of a turn: the messages of its last piece, those of the whole response region if it
-    does not parse into its pieces joined, and the rounds that the turn has logged.
+    does not parse into its pieces joined, and the rounds that the turn has logged.  `own` are the
+    provider's own messages of the last response, none if they may not be sent again.
     """
 
     span: Sequence[Message]
     whole: Sequence[Message] = ()
     rounds: Sequence[int] = ()
+    own: Sequence[Message] = ()
+    origin: Origin | None = None
 
 
 def plan_turn_end(
@@ -156,6 +145,12 @@ def plan_turn_end(
         last = rows[-1].id
     if not rows or sent is None:
         return TurnEnd(rows=tuple(rows), replaced=())
+    first = rows[0].id
+    if ending.origin is not None and not ending.whole:
+        make = draft_actual(round, ending.origin)
+        for n, message in enumerate(ending.own, len(rows)):
+            rows.append(msgspec.structs.replace(make(0, message), id=next_row + n, pred=last))
+            last = rows[-1].id
     replaced = []
     follower = START
     at = len(sent.items)
@@ -171,7 +166,7 @@ def plan_turn_end(
         if ending.whole and inside.round in ending.rounds:
             moved = msgspec.structs.replace(delivery, after=last, before=START)
         elif delivery.before == START and follower == START:
-            moved = msgspec.structs.replace(delivery, before=rows[0].id)
+            moved = msgspec.structs.replace(delivery, before=first)
         else:
             break
         replaced.append(msgspec.structs.replace(row, delivery=moved))

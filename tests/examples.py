@@ -37,6 +37,8 @@ WALK = (
     "conversation/open/known",
     "request/prepare/first",
     "request/commit/first",
+    "response/record/first",
+    "response/record/refused",
     "request/prepare/loop",
     "request/commit/loop",
     "turn/complete/first",

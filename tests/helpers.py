@@ -18,12 +18,12 @@ from retention.digest import Digest, digest
 from retention.errors import UnknownState
 from retention.ledger import Log
 from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
-from retention.planning import Plan, Request, View, plan_buffer, plan_loop
+from retention.planning import Plan, Request, UnheldText, View, plan_buffer, plan_loop
 from retention.protocol import PROTOCOL
 from retention.providers import Provider, choose
 from retention.sections import CLOSE, OPEN, update_conditions
-from retention.service import Service
-from retention.settling import Ending, apply_ids, plan_turn_end, settle, texts
+from retention.service import Service, identity_digest
+from retention.settling import Ending, apply_ids, plan_turn_end, settle
 from retention.store import Store
 
 Element = dict[str, Any]
@@ -219,6 +219,7 @@ class Harness:
     step: int = 0
     frozen: bool = False
     shape: str = ""
+    context: bool = True
     record: Conversation = field(default_factory=lambda: Conversation(id="0" * 32))
     log: Log = field(default_factory=Log)
     objects: dict[Digest, bytes] = field(default_factory=dict)
@@ -263,10 +264,15 @@ class Harness:
         payload = self.encode(elements)
         held, base = self._ordinary
         keep = _common(held, payload) if self.delta and base else 0
-        plan = plan_buffer(
-            self._request(payload[keep:], keep, (), sections, reminders, prompt),
-            self._view(self._state(base) if self.delta and base else None),
-        )
+        try:
+            plan = plan_buffer(
+                self._request(payload[keep:], keep, (), sections, reminders, prompt),
+                self._view(self._state(base) if self.delta and base else None),
+            )
+        except UnheldText:  # which the service answers with a resync
+            plan = plan_buffer(
+                self._request(payload, 0, (), sections, reminders, prompt), self._view(None)
+            )
         array = self._apply(plan, payload)
         self._ordinary = (payload, plan)
         return self._prepared(plan, array, loop=False)
@@ -301,9 +307,7 @@ class Harness:
         plan = sending.plan
         before = self.record
         settled = settle(plan, self.log, before.next_row, before.next_round, sending.next_row)
-        exacts = {item.message.exact for item in (*plan.items, *plan.sent.items)}
-        for raw in texts(plan, exacts):
-            self.objects[digest("message", raw)] = raw
+        self.objects |= plan.texts
         for domain, data in plan.objects:
             self.objects[digest(domain, data)] = data
         for new in settled.rows:
@@ -371,6 +375,7 @@ class Harness:
         return Request(
             tail=[self.provider.parse(raw) for raw in tail],
             identity=identity(self.api, self.model),
+            who=identity_digest(identity(self.api, self.model)),
             keep=keep,
             span=tuple(self.parse(span)),
             prompt=tuple(self.parse([prompt])) if prompt else (),
@@ -378,6 +383,7 @@ class Harness:
             reminders=tuple(reminders),
             frozen=self.frozen,
             shape=self.shape,
+            context=self.context,
         )
 
     def _view(self, base: State | None) -> View:
@@ -422,8 +428,11 @@ class Harness:
             digest("message", raw) for raw in sending.array
         ]
         if not sending.loop:
-            own = [item for item in plan.sent.items if item.row]
-            assert [item.row for item in own] == [item.row for item in plan.items]
+            own = [item for item in plan.sent.items if item.row and item.face is not Face.ACTUAL]
+            passed = [id for item in own for id in (item.row, *item.joined)]
+            assert passed == [
+                item.row for item in plan.items if item.block <= 0 and item.face is not Face.ACTUAL
+            ]
         assert len(set(sending.placed)) == len(sending.placed), "a delivery stands twice"
         for at, _ in plan.sent.placed:
             follower = plan.sent.items[at + 1 : at + 2]

@@ -800,7 +800,7 @@ def test_rebuilt_rounds_may_differ_from_the_actual_ones(chat: Harness):
 
     assert sent.due == {}
     assert sent.texts() == [
-        *("prompt 1", "[Env]", "look", "read()", "one", "read()", "two", "[Env]"),
+        *("prompt 1", "[Env]", "look read() read()", "one two", "[Env]"),
         *("read()", "three", "[Env]", "answer 1", "prompt 2"),
     ]
     assert again.array == sent.array
@@ -881,12 +881,14 @@ def test_prompt_comes_back_as_the_buffer_holds_it(chat: Harness):
     sent = chat.send(message("@preset text"), A1, U2, sections=[ENV])
 
     assert sent.due == {}
-    assert sent.texts() == ["@preset text", "[Env]", "answer 1", "prompt 2"]
+    assert sent.texts() == ["text", "[Env]", "answer 1", "prompt 2"], "as it was sent"
     assert sum(row.delivery is None for row in chat.log.rows.values()) == 3
 
 
-def test_context_that_moves_with_the_prompt_leaves_boundaries_in_place(chat: Harness):
-    """Q6, B2: "continue" with another context each turn."""
+@pytest.mark.parametrize("kept", [True, False])
+def test_context_that_moves_with_the_prompt_leaves_boundaries_in_place(chat: Harness, kept: bool):
+    """Q6, B2, S16: "continue" with another context each turn, kept where it was or not."""
+    chat.context = kept
     history = []
     for turn in range(1, 4):
         sent = chat.send(
@@ -898,7 +900,10 @@ def test_context_that_moves_with_the_prompt_leaves_boundaries_in_place(chat: Har
         history += [message("continue"), assistant(f"answer {turn}")]
         chat.end(history[-1])
 
-    assert sent.texts()[:6] == ["continue", "[Env]", "answer 1", "continue", "[Env]", "answer 2"]
+    first, second = (
+        ("context 1\n\ncontinue", "context 2\n\ncontinue") if kept else ("continue",) * 2
+    )
+    assert sent.texts()[:6] == [first, "[Env]", "answer 1", second, "[Env]", "answer 2"]
     assert sum(row.delivery is None for row in chat.log.rows.values()) == 6
 
 
@@ -951,7 +956,7 @@ def test_switch_of_the_api_with_an_edit_never_splits_calls(chat: Harness):
     sent = chat.send(message("x"), *parts, A1, U2, A2, U3, sections=[ENV])
 
     assert sent.due == {}
-    assert sent.texts()[:4] == ["x", "[Env]", "look", "read() read()"]
+    assert sent.texts()[:4] == ["x", "[Env]", "look read() read()", "one two"]
 
 
 def test_boundary_before_several_rows_that_are_one_message_now(chat: Harness):

@@ -14,9 +14,9 @@ from retention.providers import (
     openai,
     responses,
 )
-from retention.providers.base import Head, Marks, Provider, Response, Shape
+from retention.providers.base import Head, Marks, Provider, Response, Shape, no_change
 
-__all__ = ["PROVIDERS", "Head", "Marks", "Provider", "Response", "Shape", "choose"]
+__all__ = ["PROVIDERS", "Head", "Marks", "Provider", "Response", "Shape", "choose", "no_change"]
 
 PROVIDERS: dict[str, Provider] = {
     provider.api: provider

@@ -98,8 +98,8 @@ def keep_results(
     return results
 
 
-def never_bound(_identity: Identity) -> bool:
-    """Reasoning of no model is bound to what stands in front of it."""
+def never(_identity: Identity) -> bool:
+    """No model of the API is so."""
     return False
 
 
@@ -123,9 +123,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     one in their order, in the order of the calls of the elements OWN, the same calls.
 
     `strip` leaves reasoning and signatures out of an element of the assistant, b"" if nothing is
-    left; `fill` adds what the API demands of an element of the assistant that was not recorded.
-    `bound` tells whether reasoning of a model is valid only behind the prefix that it was made for.
-    `join` makes one element of two neighbours of one role, None where the API takes them apart.
+    left; `fill` adds what the API demands of an element of the assistant that was not recorded,
+    once the model has sent reasoning or where it `demands` it from the start.  `bound` tells
+    whether reasoning of a model is valid only behind the prefix that it was made for.  `join` makes
+    one element of two neighbours of the assistant, None where the API takes them apart.  `include`
+    names what to ask for, so that a response can be sent back.
     """
 
     api: str
@@ -146,6 +148,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     ] = keep_results
     strip: Callable[[bytes], bytes] = no_change
     fill: Callable[[bytes], bytes] = no_change
-    bound: Callable[[Identity], bool] = never_bound
+    demands: Callable[[Identity], bool] = never
+    bound: Callable[[Identity], bool] = never
     join: Callable[[bytes, bytes], bytes] | None = None
     marks: Marks | None = None
+    include: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ duplicate keys and escapes.  The text must have been accepted by a JSON decoder 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from json.encoder import encode_basestring
@@ -185,3 +186,22 @@ def _skip(raw: bytes, at: int) -> int:
             if depth == 0:
                 return token.end()
     raise InvalidPayload(f"the value at byte {at} has no end")
+
+
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[ \t\r\n]+', re.DOTALL)
+
+
+def normalize(raw: bytes) -> bytes:
+    """Return RAW as Emacs writes the same value: no white space, escapes only where needed.
+
+    Emacs reads what is put into a payload and writes it anew; a text in that form is recognised
+    again when it comes back.  Numbers and the order of members stay.
+    """
+
+    def write(token: re.Match[bytes]) -> bytes:
+        text = token[0]
+        if text[:1] != b'"':
+            return b""
+        return encode_string(json.loads(text)) if b"\\" in text else text
+
+    return _TOKENS.sub(write, raw)

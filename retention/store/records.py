@@ -39,6 +39,8 @@ def references(record: Row | RequestRecord | Conversation) -> Iterator[Digest]:
         yield record.exact
         yield from record.parts
         yield from record.alias
+        if record.origin is not None:
+            yield record.origin.identity
     elif isinstance(record, RequestRecord):
         yield record.identity
     elif record.refusal is not None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from retention import ledger
 from retention.ledger import Log, align
-from retention.model import START, Role, Row
+from retention.model import START, Role, Row, RowId
 from tests.helpers import Element, Harness, Sending, assistant, call, message, result, section
 from tests.helpers import row as build_row
 
@@ -199,13 +199,13 @@ def check_boundaries(chat: Harness, sending: Sending) -> None:
     for id in chat.log.deliveries:
         delivery = chat.log.rows[id].delivery
         assert delivery is not None
-        after = chat.log.ordinary(delivery.after, last=True)
-        before = chat.log.ordinary(delivery.before, last=False)
+        after = places_of(chat, rows, delivery.after, last=True)
+        before = places_of(chat, rows, delivery.before, last=False)
         expected = None
-        if after in rows:
-            expected = rows.index(after) + 1
-        elif before in rows:
-            expected = rows.index(before)
+        if after:
+            expected = after[-1] + 1
+        elif before:
+            expected = before[0]
         while expected is not None and own[expected : expected + 1]:
             if not own[expected].message.results:
                 break
@@ -214,6 +214,16 @@ def check_boundaries(chat: Harness, sending: Sending) -> None:
             assert stands[id] == expected
         elif expected:
             assert own[expected - 1].message.role is Role.ASSISTANT, "dropped at a legal place"
+
+
+def places_of(chat: Harness, rows: list[RowId], id: RowId, *, last: bool) -> list[int]:
+    """Return where ROWS, those of an array, show row ID: itself, or its round in the other form."""
+    row = chat.log.rows.get(id)
+    if row is None or row.round == 0:
+        return [n for n, each in enumerate(rows) if each == id]
+    ordinary = chat.log.ordinary(id, last=last)
+    replayed = set(chat.log.actuals.get(row.round, ()))
+    return [n for n, each in enumerate(rows) if each == ordinary or each in replayed]
 
 
 PROVIDERS = {
