@@ -6,8 +6,9 @@ import msgspec
 
 from retention.errors import InvalidPayload
 from retention.model import Identity, Message, Role
-from retention.providers import rules, splice
-from retention.providers.base import Provider, Shape
+from retention.providers import bedrock_edits, bedrock_response, rules, splice, streams
+from retention.providers.anthropic import bound
+from retention.providers.base import Head, Provider, Shape
 from retention.providers.canonical import (
     Element,
     Piece,
@@ -24,6 +25,7 @@ from retention.providers.canonical import (
 
 _NONE = msgspec.Raw(b"")
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
+_UNRELATED = ("requestMetadata",)  # members of a payload that only the logs of the account show
 
 
 class _ToolUse(msgspec.Struct, gc=False, rename="camel"):
@@ -72,6 +74,8 @@ class _Blocks(msgspec.Struct, gc=False):
 
 _read_message = make_reader(_Message, "a Converse message")
 _read_blocks = make_reader(_Blocks, "a Converse message")
+_read_members = make_reader(dict[str, msgspec.Raw], "a Converse payload")
+_read_block_alone = make_reader(_Block, "a Converse block")
 
 
 def read(raw: bytes) -> Element:
@@ -121,7 +125,8 @@ def _read_result(result: _ToolResult) -> Piece:
 
 def parse(raw: bytes) -> Message:
     """Return the `Message` of one element of the array."""
-    return build_message(raw, read(raw))
+    element = read(raw)
+    return build_message(bedrock_edits.drop_marks(raw) if element.marks else raw, element)
 
 
 def wrap(text: str) -> bytes:
@@ -176,10 +181,36 @@ def result(raw: bytes, text: str) -> bytes:
     return splice.append_item(raw, content, text_block(text))
 
 
+def head(raw: bytes) -> Head:
+    """Take a payload without its messages apart; `toolConfig` holds the tools and more."""
+    members = {key: bytes(value) for key, value in _read_members(raw).items()}
+    config = members.pop("toolConfig", b"{}")
+    settings = {key: bytes(value) for key, value in _read_members(config).items()}
+    tools, marks = _take_marks(settings.pop("tools", b""))
+    system, system_marks = _take_marks(members.pop("system", b""))
+    members |= settings
+    return Head(
+        tools=tools,
+        system=system,
+        parameters={key: value for key, value in members.items() if key not in _UNRELATED},
+        marks=(*marks, *system_marks),
+    )
+
+
+def _take_marks(raw: bytes) -> tuple[bytes, list[str]]:
+    """Return the array RAW without cache points, and their lifetimes."""
+    if not raw:
+        return raw, []
+    span = splice.whole(raw)
+    blocks = [_read_block_alone(raw[start:end]) for start, end in splice.items(raw, span)]
+    points = [block.cache_point for block in blocks if block.cache_point is not None]
+    return splice.map_items(raw, span, bedrock_edits.drop_point), [point.ttl for point in points]
+
+
 _RULES = (
     rules.pair_calls_single,
     rules.unique_ids,
-    rules.match_ids(r"[a-zA-Z0-9_-]{1,64}"),
+    rules.match_ids(bedrock_edits.ID_PATTERN),
     rules.alternate,
     rules.first_role(Role.USER),
     rules.last_role(Role.USER),
@@ -197,15 +228,15 @@ PROVIDER = Provider(
     merge=merge,
     result=result,
     check=rules.make_check(read, *_RULES, rules.results_alone),
+    head=head,
+    assemble=streams.make_assemble(bedrock_response.assemble, read),
+    rename=bedrock_edits.rename,
+    id_pattern=bedrock_edits.ID_PATTERN,
+    make_id=bedrock_edits.make_id,
+    strip=bedrock_edits.strip,
+    bound=bound,
+    join=bedrock_edits.join,
+    marks=bedrock_edits.MARKS,
 )
 
-CLAUDE = Provider(
-    api="bedrock",
-    array="messages",
-    parse=parse,
-    wrap=wrap,
-    shape=shape,
-    merge=merge,
-    result=result,
-    check=rules.make_check(read, *_RULES),
-)
+CLAUDE = msgspec.structs.replace(PROVIDER, check=rules.make_check(read, *_RULES))

@@ -192,5 +192,5 @@ def test_head_is_taken_apart():
     ],
 )
 def test_thinking_of_some_models_is_bound(model, bound):
-    for api in ("anthropic",):
+    for api in ("anthropic", "bedrock"):
         assert provider(api, model).bound(Identity(api=api, model=model)) is bound
