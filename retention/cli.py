@@ -11,6 +11,7 @@ import argparse
 import io
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ EXIT_STORE = 3
 
 MIN_PREFIX = 4  # characters; fewer name a conversation by accident
 SHORT = 12  # hexadecimal digits of an id or digest in tables; --json has all of them
+WIDTH = 80  # columns of running text
+LABEL = 11  # columns in front of it
 CELL = 60  # characters of a table's cell; --json has all of them
 
 
@@ -173,6 +176,47 @@ def run_requests(options: argparse.Namespace) -> int:
     return EXIT_FINE
 
 
+def run_explain(options: argparse.Namespace) -> int:
+    """Tell of a request what was kept, put in and marked, why it differs, and what it cost."""
+    from retention.inspecting import MAX_EXPLAINED, explain  # noqa: PLC0415 - as in _service
+
+    with _Session(options) as session:
+        conversation = session.conversation(options.conversation)
+        limit = MAX_EXPLAINED if options.all else 1
+        with session.store.read() as reader:
+            found = _complete(explain(reader, conversation, options.request, limit))
+    if options.json:
+        return _print_json(found)
+    if options.all:
+        return _print_explained(found["requests"])
+    for item in found["requests"]:
+        print(
+            f"Request {item['request']} ({item['origin']}), turn {item['turn']}, "
+            f"{_when(item['at'])}"
+        )
+        for line in item["lines"]:
+            _print_line(line["label"], line["text"])
+    if not found["requests"]:
+        print("no request so far")
+    return EXIT_FINE
+
+
+def _print_explained(requests: Sequence[Mapping[str, Any]]) -> int:
+    rows = []
+    for item in requests:
+        compared = item["continuity"] or {}
+        usage = item["usage"] or {}
+        figures = (compared.get("tokens"), usage.get("cached"), usage.get("input"))
+        cause = " ".join(filter(None, (compared.get("cause"), compared.get("detail"))))
+        rows.append((
+            str(item["request"]), str(item["turn"]), _when(item["at"]),
+            *("-" if figure is None else str(figure) for figure in figures),
+            cause or "-",
+        ))  # fmt: skip
+    columns = ("REQ", "TURN", "AT", "PREDICTED", "CACHED", "INPUT", "CAUSE")
+    return _print_table(columns, rows, right="01345")
+
+
 def run_check(options: argparse.Namespace) -> int:
     """Verify every object and every reference of the store."""
     with _Session(options) as session:
@@ -249,6 +293,16 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_count, default=20, metavar="N", help="the last N requests")
 
 
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _add_conversation(parser)
+    parser.add_argument(
+        "--request", type=_count, default=0, metavar="N", help="this one instead of the newest"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="a line for each request up to that one, newest first"
+    )
+
+
 def _add_digest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("digest", metavar="DIGEST", help="its first hexadecimal digits, or all")
 
@@ -259,6 +313,7 @@ COMMANDS: dict[str, Command] = {
     "log": Command(run_log, _add_log),
     "show": Command(run_show, _add_digest),
     "requests": Command(run_requests, _add_requests),
+    "explain": Command(run_explain, _add_explain),
     "check": Command(run_check, _add_nothing),
     "forget": Command(run_forget, _add_conversation),
     "compact": Command(run_compact, _add_nothing),
@@ -414,6 +469,13 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: s
         ]
         print("  ".join(cells).rstrip())
     return EXIT_FINE
+
+
+def _print_line(label: str, text: str) -> None:
+    """Print TEXT behind LABEL, broken at WIDTH columns."""
+    lines = textwrap.wrap(_printable(text), WIDTH - LABEL, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        print(f"{'' if number else label:{LABEL}}{line}")
 
 
 def _cell(text: str) -> str:

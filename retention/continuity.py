@@ -379,7 +379,7 @@ def judge(
     have begun the same).  PREVIOUS is the usage of the request compared with.
     """
     if usage is None or usage.cached is None:
-        return "The provider does not say what it read from its cache."
+        return "It is not known what the provider read from its cache."
     expected = continuity.tokens
     if continuity.cause is Cause.NONE and previous and previous.input is not None:
         expected = previous.input  # the provider's own count of what repeats

@@ -14,8 +14,11 @@ import msgspec
 import pytest
 
 from retention import cli
+from retention.continuity import sentence
+from retention.model import Cause, Continuity, Identity, Reason, Usage
 from retention.service import Service
-from retention.store import Store
+from retention.store import Store, Writer
+from tests.helpers import Adapter, assistant, call, message, reminder, result, section
 
 IDS = ("aaaa1111" + "0" * 24, "aaaa2222" + "0" * 24)
 ENVIRONMENT = {"name": "environment", "title": "Environment", "body": "~/notes"}
@@ -102,6 +105,186 @@ def test_requests_show_what_was_delivered(run: Run) -> None:
     assert status == 0
     assert out.splitlines()[0].split()[:3] == ["REQ", "TURN", "AT"]
     assert "environment" in out.splitlines()[1]
+
+
+TOOLS_CHANGED = Continuity(
+    cause=Cause.TOOLS,
+    detail="added: fetch",
+    path="tools.1",
+    after='{"name":"fe\x1btch"}',
+    total=700,
+)
+REPEATED = Continuity(cause=Cause.NONE, reused=198, total=408, tokens=5000)
+WHO = Identity(
+    api="anthropic", backend="Claude", host="api.test", model="claude-sonnet-4-5", cache="message"
+)
+HELD_BACK = Reason(code="not_replayed", detail="held back")
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> str:
+    """The id of a conversation of three requests: a prompt, a round of the loop, a second prompt.
+
+    Beside what was sent the records hold the figures of a provider.
+    """
+    opened = Store.open(tmp_path / "store")
+    adapter = Adapter(opened, id="c" * 32)
+    turn = [assistant("let me see", call()), result("found")]
+    adapter.send(message("hello"), sections=[section()])
+    adapter.loop(*turn, sections=[section()])
+    adapter.end(assistant("done"))
+    adapter.send(
+        message("hello"), *turn, assistant("done"), message("more"),
+        sections=[section(body="two")], reminders=[reminder()],
+    )  # fmt: skip
+    figures: dict[int, dict[str, Any]] = {
+        1: {"continuity": Continuity(), "usage": Usage(input=5200, cached=0, written=5100)},
+        2: {
+            "continuity": REPEATED,
+            "usage": Usage(input=5500, cached=0, written=5400, output=20),
+            "reasons": (Reason(code="repaired", detail="call ids"), HELD_BACK),
+            "finish": "tool_use",
+            "replayed": 2,
+            "marked": (1, 3),
+        },
+        3: {"continuity": TOOLS_CHANGED, "reasons": (), "replayed": 0},
+    }
+
+    def fill(writer: Writer) -> None:
+        identity = writer.put_object("identity", msgspec.json.encode(WHO))
+        for seq, known in figures.items():
+            record = writer.request(adapter.id, seq)
+            assert record is not None
+            known["identity"] = record.identity if seq == 3 else identity
+            writer.put_request(adapter.id, msgspec.structs.replace(record, **known))
+
+    opened.write(fill)
+    opened.close()
+    return adapter.id
+
+
+@pytest.fixture
+def explain(tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_explain(*arguments: str) -> tuple[int, str, str]:
+        status = cli.main(["--store", str(tmp_path / "store"), "explain", chat[:8], *arguments])
+        return status, *capsys.readouterr()
+
+    return run_explain
+
+
+def sections_of(out: str) -> dict[str, str]:
+    """Return the texts of an explanation by label, each on one line."""
+    found: dict[str, str] = {}
+    for line in out.splitlines()[1:]:
+        label = line[: cli.LABEL].strip() or label  # noqa: F821 - the first line has one
+        found[label] = f"{found.get(label, '')} {line[cli.LABEL :]}".strip()
+    return found
+
+
+def test_explain_tells_the_newest_request(explain: Run) -> None:
+    status, out, err = explain()
+
+    said = sections_of(out)
+    assert (status, err) == (0, "")
+    assert out.startswith("Request 3 (buffer), turn 2, ")
+    assert said["Messages"].startswith("7, the first 4 as in the request before; ")
+    assert said["Delivered"] == "env; reminders: tip"
+    assert said["Put back"] == "1 earlier delivery"
+    assert said["Compared"] == sentence(TOOLS_CHANGED)
+    assert (said["Changed"], said["before"]) == ("tools.1", "nothing")
+    assert said["now"] == r'''"{\"name\":\"fe\u001btch\"}"'''
+    assert said["Predicted"] == "0 bytes of 700 bytes of the messages repeat, about 0 tokens in all"
+    assert said["Judged"] == "It is not known what the provider read from its cache."
+    assert not {"Replayed", "Repaired", "Marked", "Reported", "Ended", "Reason"} & set(said)
+
+
+def test_explain_sets_the_figures_of_the_provider_beside_the_prediction(explain: Run) -> None:
+    """C2, N18: a miss with full continuity is not ours."""
+    said = sections_of(explain("--request", "2")[1])
+
+    assert said["Provider"] == "claude-sonnet-4-5 at Claude (api.test), cache setting message"
+    assert said["Delivered"] == "-"
+    assert said["Replayed"] == "2 responses as received"
+    assert said["Repaired"] == "call ids"
+    assert said["Marked"] == "for the provider's cache, messages 1, 3"
+    assert said["Predicted"] == (
+        "198 bytes of 408 bytes of the messages repeat, about 5000 tokens in all"
+    )
+    assert said["Reported"] == (
+        "5500 tokens in, 0 of them from the cache, 5400 written to it, 20 tokens out"
+    )
+    assert "read 0 of about 5200 tokens" in said["Judged"]
+    assert "Nothing changed on our side" in said["Judged"]
+    assert said["Ended"] == "tool_use"
+    assert said["Reason"].endswith("the provider refused an edited request.")
+
+
+def test_explain_of_a_first_request_predicts_nothing(explain: Run) -> None:
+    said = sections_of(explain("--request", "1")[1])
+
+    assert said["Messages"].startswith("2; ")
+    assert said["Compared"] == sentence(Continuity())
+    assert not {"Put back", "Changed", "Predicted", "Judged"} & set(said)
+
+
+def test_explain_without_the_identity_shows_its_digest(
+    explain: Run, tmp_path: Path, chat: str
+) -> None:
+    def forget_identity(writer: Writer) -> None:
+        record = writer.request(chat, 3)
+        assert record is not None
+        strange = msgspec.structs.replace(record, identity=bytes(32))
+        writer.put_request(chat, strange)
+
+    opened = Store.open(tmp_path / "store")
+    opened.write(forget_identity)
+    opened.close()
+
+    assert sections_of(explain()[1])["Provider"] == "0" * cli.SHORT
+
+
+def test_explain_keeps_to_80_columns_and_does_not_steer_the_terminal(explain: Run) -> None:
+    for number in "123":
+        out = explain("--request", number)[1]
+        assert max(map(len, out.splitlines())) <= cli.WIDTH
+        assert "\x1b" not in out
+
+
+def test_explain_all_has_a_line_for_each_request(explain: Run) -> None:
+    status, out, _ = explain("--all")
+
+    lines = [line.split() for line in out.splitlines()]
+    assert status == 0
+    assert lines[0] == ["REQ", "TURN", "AT", "PREDICTED", "CACHED", "INPUT", "CAUSE"]
+    assert [line[0] for line in lines[1:]] == ["3", "2", "1"]
+    assert [line[4:] for line in lines[1:]] == [
+        ["0", "-", "-", "tools_changed", "added:", "fetch"],
+        ["5000", "0", "5500", "none"],
+        ["0", "0", "5200", "first_request"],
+    ]
+    assert len(explain("--all", "--request", "2")[1].splitlines()) == 3
+
+
+def test_explain_as_json_has_it_all(explain: Run) -> None:
+    found = json.loads(explain("--all", "--json")[1])
+
+    assert (found["total"], [item["request"] for item in found["requests"]]) == (3, [3, 2, 1])
+    second = found["requests"][1]
+    assert second["continuity"]["cause"] == "none"
+    assert second["usage"]["written"] == 5400
+    assert second["reasons"][1] == {"code": "not_replayed", "detail": "held back"}
+    assert {"label": "Repaired", "text": "call ids"} in second["lines"]
+
+
+def test_explain_of_a_request_that_never_was_is_bad_input(explain: Run) -> None:
+    status, out, err = explain("--request", "4")
+
+    assert (status, out) == (2, "")
+    assert err == "retention: no request 4: 3 were sent\n"
+
+
+def test_explain_before_the_first_request(run: Run) -> None:
+    assert run("explain", IDS[1]) == (0, "no request so far\n", "")
 
 
 def test_check_of_a_sound_store(run: Run) -> None:

@@ -469,8 +469,8 @@ PART = Continuity(cause=Cause.EDITED, tokens=3000)
 @pytest.mark.parametrize(
     ("continuity", "usage", "previous", "said"),
     [
-        (WHOLE, None, None, "does not say"),
-        (WHOLE, Usage(input=5000), None, "does not say"),
+        (WHOLE, None, None, "not known"),
+        (WHOLE, Usage(input=5000), None, "not known"),
         (WHOLE, Usage(cached=5000), None, ""),
         (WHOLE, Usage(cached=3000), None, ""),
         (WHOLE, Usage(cached=2000), None, "read 2000 of about 5000"),
