@@ -21,7 +21,6 @@ from retention.arrays import (
     Builder,
     Held,
     Item,
-    Read,
     Sent,
     State,
     Step,
@@ -31,12 +30,10 @@ from retention.arrays import (
     shared_length,
 )
 from retention.digest import Digest, Domain, digest
-from retention.errors import InvalidPayload
 from retention.fragments import (
     NOT_REPLAYED,
     REPAIRED,
     Fragment,
-    Ids,
     Loop,
     Rules,
     find_fragments,
@@ -44,26 +41,32 @@ from retention.fragments import (
     repair_loop,
     split_loop,
 )
-from retention.ledger import Log, match_rows
+from retention.ledger import Log
 from retention.marking import given_marks, plan_marks, wants_marks
+from retention.matching import (
+    draft_actual,
+    draft_row,
+    match_payload,
+    recognize,
+    sent_rows,
+    units_of,
+)
 from retention.model import (
     START,
-    Conversation,
     Delivery,
     Face,
-    Identity,
     Message,
     Origin,
     Reason,
     Reminder,
-    Role,
     Row,
     RowId,
-    Section,
     Struct,
 )
-from retention.providers import Head, Provider, Response, no_change
+from retention.ordinary import Ordinary
+from retention.placing import find_places, move_out
 from retention.providers.rules import MAX_MARKS
+from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
 from retention.sections import (
     Due,
     plan_reminders,
@@ -71,49 +74,6 @@ from retention.sections import (
     render,
     standing,
 )
-
-# Steps of `Refusal`: what a request leaves out from each on (adapter.md Z6).
-NO_REASONING, NO_FRAGMENTS, NO_EDITS = 1, 2, 3
-
-
-class View(Struct, frozen=True):
-    """What a plan may look at.  `base` is the state that the delta refers to, `last` the array that
-    this conversation sent last, `reusable` whether the client still holds that one.  `response` is
-    what the provider sent to the last dispatch of the request.
-    """
-
-    conversation: Conversation
-    log: Log
-    provider: Provider
-    read: Read
-    base: State | None = None
-    last: Sent | None = None
-    reusable: bool = False
-    step: int = 0
-    response: Response | None = None
-
-
-class Request(Struct, frozen=True):
-    """A prepare with its texts read: `tail` are the elements behind the first `keep` of the base,
-    `span`, `prompt`, `hooked`, `context` and `marks` as in `protocol.Prepare`.  `who` digests the
-    identity, `seed` what reasoning may be bound to beside the array, None if it is not.
-    """
-
-    tail: list[Message]
-    identity: Identity
-    who: Digest
-    keep: int = 0
-    span: tuple[Message, ...] = ()
-    prompt: tuple[Message, ...] = ()
-    sections: tuple[Section, ...] = ()
-    reminders: tuple[Reminder, ...] = ()
-    frozen: bool = False
-    shape: str = ""
-    hooked: bool = False
-    context: bool = True
-    marks: bool = True
-    head: Head | None = None
-    seed: Digest | None = None
 
 
 class Plan(Struct, frozen=True):
@@ -163,8 +123,8 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         cut = 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
-    sent_rows = _sent_rows(view.last, base.sent_at[cut] if base and cut else 0, view.log)
-    match = _match(rest + request.tail, view.log, settled, request, sent_rows)
+    sent = sent_rows(view.last, base.sent_at[cut] if base and cut else 0, view.log)
+    match = match_payload(rest + request.tail, view.log, settled, request.prompt, sent)
     items = base.items[:cut] + match.items if base else match.items
     spans = {row: (cut + first, cut + last) for row, (first, last) in match.spans.items()}
     owners = {cut + n: ids for n, ids in enumerate(match.owners)}
@@ -175,12 +135,12 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         fragments = {}
     items = _cover(items, fragments)
     candidates = [*view.log.in_front_of(spans), *view.log.after(settled)]
-    places = _places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
-    places = _move_out(places, fragments)
+    places = find_places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
+    places = move_out(places, fragments)
     build = _builder(request, view)
     if base and cut:
         build.resume(base, cut)
-    passing = _Passing(request, view, build, match.drafts, owners)
+    ordinary = Ordinary(request, view, build, match.drafts, owners)
     sent_at = base.sent_at[:cut] if base else []
     at = cut
     while at < len(items):
@@ -194,7 +154,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
             sent_at += [len(build.items)] * (fragment.last - at)
             at = fragment.last + 1
         else:
-            passing.add(items, at)
+            ordinary.add(items, at)
             at += 1
     sent_at.append(len(build.items))
     for row in places.get(at, ()):
@@ -210,7 +170,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     new = _deliver(build, request, view, turn)
     start = build.intact
     rows, _ = _order(
-        build.items[start:], passing.drafts, new.row, last_row(build.items[:start], view.log),
+        build.items[start:], ordinary.drafts, new.row, last_row(build.items[:start], view.log),
         view.log,
     )  # fmt: skip
     array = _Array(
@@ -232,7 +192,7 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
         thought=build.thought if request.seed else START,
     )
     loose = [item.message for item in base.items[start : request.keep]] if base else []
-    given = _recognize(loose + request.tail, base.items[request.keep :] if base else [])
+    given = recognize(loose + request.tail, base.items[request.keep :] if base else [])
     taken, drafts, reasons = _speak(given, request, view, draft_actual(round, origin))
     build.reasons += reasons
     items = build.items + given
@@ -309,121 +269,6 @@ def _came_between(base: State, cut: int, log: Log) -> bool:
     late = log.deliveries[bisect_left(log.deliveries, base.sent.since) :]
     own = {id for _, id in base.sent.placed[-len(late) :]} if late else set()
     return any(id not in own and log.boundary(id) < last for id in late)
-
-
-def _units(message: Message) -> tuple[Digest, ...]:
-    return tuple([part.digest for part in message.parts])
-
-
-def _sent_rows(last: Sent | None, start: int, log: Log) -> list[RowId]:
-    """Return the rows by which a payload built from the buffer shows what was sent LAST."""
-    rows: list[RowId] = []
-    seen: set[int] = set()
-    for item in last.items[start:] if last else []:
-        row = log.rows.get(item.row)
-        if row is None:
-            continue
-        if row.face is not Face.ACTUAL:
-            rows += (row.id, *item.joined)
-        elif row.round not in seen:
-            seen.add(row.round)
-            rows += log.rounds.get(row.round, ())
-    return rows
-
-
-class _Match(Struct, frozen=True):
-    """The elements of a payload with the rows they stand for: an item and the rows of each, a draft
-    for each new one, and the first and the last element that each matched row was found in.
-    """
-
-    items: list[Item]
-    owners: list[list[RowId]]
-    drafts: dict[RowId, Row]
-    spans: dict[RowId, tuple[int, int]]
-
-
-def _match(
-    messages: Sequence[Message], log: Log, settled: int, request: Request, sent: Sequence[RowId]
-) -> _Match:
-    rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
-    owners = match_rows([_units(message) for message in messages], rows, sent)
-    newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
-    match = _Match(items=[], owners=owners, drafts={}, spans={})
-    for n, (message, ids) in enumerate(zip(messages, owners, strict=True)):
-        for row in ids:
-            match.spans[row] = (match.spans[row][0] if row in match.spans else n, n)
-        if ids:
-            item = Item(message=message, row=ids[-1], face=log.rows[ids[-1]].face)
-        else:
-            draft = draft_row(len(match.drafts) + 1, message, Face.BOTH)
-            if n == newest and request.prompt:
-                draft = _with_prompt(draft, message, request.prompt[-1])
-            match.drafts[draft.id] = draft
-            item = Item(message=message, row=draft.id)
-        match.items.append(item)
-    return match
-
-
-def _with_prompt(draft: Row, message: Message, prompt: Message) -> Row:
-    """Return DRAFT of the newest prompt, MESSAGE, with its form in the buffer, PROMPT (Q6)."""
-    alias = _units(prompt)
-    context = _inserted(prompt.raw, message.raw)
-    return msgspec.structs.replace(
-        draft,
-        alias=alias if alias != draft.parts else (),
-        context=digest("part", context) if context else None,
-    )
-
-
-def _inserted(plain: bytes, full: bytes) -> bytes:
-    """Return what FULL has in one place more than PLAIN, b"" if that is not all."""
-    more = len(full) - len(plain)
-    at = next((n for n, (a, b) in enumerate(zip(plain, full, strict=False)) if a != b), len(plain))
-    return full[at : at + more] if more > 0 and full[at + more :] == plain[at:] else b""
-
-
-def draft_row(n: int, message: Message, face: Face, round: int = 0) -> Row:
-    """Return the Nth draft: MESSAGE as a row whose id and predecessor are still to come."""
-    return Row(
-        id=-n,
-        pred=START,
-        face=face,
-        role=message.role,
-        exact=message.exact,
-        size=message.size,
-        parts=_units(message),
-        round=round,
-        ids=message.named,
-        reasoned=message.reasoned,
-    )
-
-
-def draft_actual(round: int, origin: Origin) -> Callable[[int, Message], Row]:
-    """Return a maker of drafts of what was sent or received in ROUND, which have ORIGIN."""
-
-    def draft(n: int, message: Message) -> Row:
-        row = draft_row(n, message, Face.ACTUAL, round)
-        return msgspec.structs.replace(row, origin=origin)
-
-    return draft
-
-
-def _recognize(tail: Sequence[Message], rest: Sequence[Item]) -> list[Item]:
-    """Return the elements TAIL of a loop's payload, those that were sent before with their rows.
-
-    Something may have changed one element in the middle of what we sent: the elements of REST
-    behind it are ours all the same when they come in our order, byte for byte (B4).
-    """
-    items: list[Item] = []
-    at = 0
-    for message in tail:
-        hit = next((n for n in range(at, len(rest)) if rest[n].message.exact == message.exact), -1)
-        if hit >= 0 and rest[hit].last > START:
-            items.append(rest[hit])
-            at = hit + 1
-        else:
-            items.append(Item(message=message, face=Face.ACTUAL))
-    return items
 
 
 def _speak(
@@ -508,182 +353,6 @@ def _replay(build: Builder, fragment: Fragment, view: View) -> None:
         build.append(Item(message=message, row=row.id, face=Face.ACTUAL))
 
 
-class UnheldText(Exception):
-    """An element must be changed whose text only the client has."""
-
-
-class _Passing:
-    """Adds elements as gptel built them, with what the API needs to take them (F7, G4)."""
-
-    def __init__(
-        self,
-        request: Request,
-        view: View,
-        build: Builder,
-        drafts: dict[RowId, Row],
-        owners: Mapping[int, Sequence[RowId]],
-    ) -> None:
-        self.request = request
-        self.view = view
-        self.build = build
-        self.drafts = drafts
-        self.owners = owners
-        self.ids = Ids(view.provider, view.log, build.items)
-        self.filled = view.log.reasoned or view.provider.demands(request.identity)
-
-    def add(self, items: list[Item], at: int) -> None:
-        """Add element AT of ITEMS; one that was made one with the element before gets its block."""
-        item = items[at]
-        if self.view.step >= NO_EDITS:
-            self.build.append(item)
-            return
-        message = self._repaired(self._told(item, at), self.owners.get(at, ()))
-        if message is not item.message:
-            message = msgspec.structs.replace(message, marks=item.message.marks)
-            item = msgspec.structs.replace(item, message=message)
-        if self.build.join(item):
-            block = items[at - 1].block or -at
-            items[at - 1 : at + 1] = [
-                msgspec.structs.replace(each, block=block) for each in items[at - 1 : at + 1]
-            ]
-            message = self.build.items[-1].message
-            self._note("joined")
-        else:
-            self.build.append(item)
-        draft = self.drafts.get(item.row)
-        if draft is not None and message is not items[at].message:
-            self.drafts[draft.id] = msgspec.structs.replace(
-                draft, exact=message.exact, size=message.size,
-                ids=item.message.named, reasoned=message.reasoned,
-            )  # fmt: skip
-
-    def _told(self, item: Item, at: int) -> Message:
-        """Return the user's message as it was sent, with what gptel put into it (Q6, case S16)."""
-        message = item.message
-        if message.role is not Role.USER:
-            return message
-        draft = self.drafts.get(item.row)
-        if draft is not None:
-            if draft.context is None or not self.request.context:
-                return message
-            if self._context() != draft.context:
-                return message
-            prompt = self.request.prompt[-1]  # what it adds stands further up already
-            self.drafts[draft.id] = msgspec.structs.replace(
-                draft, parts=_units(prompt), exact=prompt.exact, size=prompt.size, alias=(),
-                context=None,
-            )  # fmt: skip
-            self._note("context stands further up")
-            return prompt
-        rows = self.owners.get(at, ())
-        row = self.view.log.rows[item.row]
-        moves = row.context is not None and not self.request.context
-        if len(rows) != 1 or not row.alias or _units(message) != row.alias or moves:
-            return message
-        raw = self.view.read(row.exact)
-        if raw is None:
-            return message
-        try:
-            stored = self.view.provider.parse(raw)
-        except InvalidPayload:  # of another API
-            return message
-        return stored if _units(stored) == row.parts else message
-
-    def _context(self) -> Digest | None:
-        log = self.view.log
-        rows = (item.row for item in reversed(self.build.items) if item.row in log.contexts)
-        return next((log.rows[id].context for id in rows), None)
-
-    def _repaired(self, message: Message, rows: Sequence[RowId]) -> Message:
-        provider = self.view.provider
-        if message.ids and provider.id_pattern:
-            ids = self.ids.assign(message, rows)
-            if ids != list(message.ids):
-                message = provider.parse(provider.rename(_text(message), ids))
-                self._note("call ids")
-        if self.filled and message.role is Role.ASSISTANT and provider.fill is not no_change:
-            raw = _text(message)
-            filled = provider.fill(raw)
-            if filled != raw:
-                message = provider.parse(filled)
-                self._note("reasoning added")
-        return message
-
-    def _note(self, detail: str) -> None:
-        reason = Reason(code=REPAIRED, detail=detail)
-        if reason not in self.build.reasons:
-            self.build.reasons.append(reason)
-
-
-def _text(message: Message) -> bytes:
-    if not message.raw:
-        raise UnheldText
-    return message.raw
-
-
-# Placement
-
-
-def _places(
-    items: Sequence[Item],
-    cut: int,
-    found: Mapping[RowId, tuple[int, int]],
-    candidates: Iterable[Row],
-    log: Log,
-) -> dict[int, list[Row]]:
-    """Return where the deliveries among CANDIDATES stand: index of the element before which,
-    deliveries in the order of their commits (rules B1, B3).
-
-    Those that stand in front of CUT are placed already.  FOUND are the rows behind it, each with
-    the first and the last element that shows it.
-    """
-    where = dict(found)
-    if cut:
-        where[items[cut - 1].row] = (cut - 1, cut - 1)
-    places: dict[int, list[Row]] = {}
-    for row in {row.id: row for row in candidates}.values():
-        if row.delivery is None:
-            continue
-        at = _place(row.delivery, where, items, cut, log)
-        if at is None or at < cut:
-            continue
-        while at < len(items) and items[at].message.results:
-            at += 1  # never between a call and its result (D4)
-        places.setdefault(at, []).append(row)
-    for rows in places.values():
-        rows.sort(key=lambda row: row.id)
-    return places
-
-
-def _move_out(
-    places: Mapping[int, list[Row]], fragments: Mapping[int, Fragment]
-) -> dict[int, list[Row]]:
-    """Return PLACES with what would stand inside one of FRAGMENTS behind it."""
-    behind = {n: f.last + 1 for f in fragments.values() for n in range(f.first + 1, f.last + 1)}
-    moved: dict[int, list[Row]] = {}
-    for at in sorted(places):
-        moved.setdefault(behind.get(at, at), []).extend(places[at])
-    return {at: sorted(rows, key=lambda row: row.id) for at, rows in moved.items()}
-
-
-def _place(
-    delivery: Delivery,
-    where: Mapping[RowId, tuple[int, int]],
-    items: Sequence[Item],
-    cut: int,
-    log: Log,
-) -> int | None:
-    after = log.ordinary(delivery.after, last=True)
-    if after in where:
-        return where[after][1] + 1
-    before = log.ordinary(delivery.before, last=False)
-    if before == START or before not in where:
-        return None
-    if any(items[n].row == after for n in range(cut)):
-        return None  # behind an element that was taken over: there it stands already
-    return where[before][0]
-
-
 # The new delivery
 
 
@@ -731,7 +400,7 @@ def _deliver(build: Builder, request: Request, view: View, turn: int) -> _New:
     return _New(
         row=Row(
             id=NEW, pred=START, face=Face.ACTUAL, role=message.role, exact=message.exact,
-            size=message.size, parts=_units(message), ids=message.named, delivery=delivery,
+            size=message.size, parts=units_of(message), ids=message.named, delivery=delivery,
         ),
         due=tuple(due),
         reminders=delivery.reminders,

@@ -52,7 +52,8 @@ from retention.model import (
     RowId,
     Section,
 )
-from retention.planning import Plan, Request, View
+from retention.ordinary import UnheldText
+from retention.planning import Plan
 from retention.protocol import (
     MAX_ID,
     MAX_INLINE,
@@ -86,6 +87,7 @@ from retention.protocol import (
 )
 from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
+from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
 from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
@@ -342,7 +344,7 @@ class Service:
                 if loop
                 else planning.plan_buffer(request, view)
             )
-        except planning.UnheldText:
+        except UnheldText:
             raise UnknownState("the text of an element is needed: send the whole array") from None
         compared = Compared(
             identity=request.who, head=request.head, sent=plan.sent, reasons=plan.reasons
@@ -355,7 +357,7 @@ class Service:
             name=self._name("p"), next_row=loaded.record.next_row,
             ordinary="" if loop else self._name("o"), sent=self._name("s"),
             edited=bool(plan.steps), who=request.identity,
-            include=provider.include if view.step < planning.NO_REASONING else (),
+            include=provider.include if view.step < NO_REASONING else (),
         )  # fmt: skip
         self._remember(pending)
         _bound(self._plans, pending.name, pending, MAX_PLANS)
@@ -869,9 +871,9 @@ def _next_step(pending: Pending, step: int) -> int:
     reasoned = any(item.message.reasoned for item in sent.items)
     repaired = bool(sent.replays) or any(r.code == REPAIRED for r in pending.plan.reasons)
     changes = {
-        planning.NO_REASONING: reasoned or bool(pending.include),
-        planning.NO_FRAGMENTS: repaired,
-        planning.NO_EDITS: pending.edited,
+        NO_REASONING: reasoned or bool(pending.include),
+        NO_FRAGMENTS: repaired,
+        NO_EDITS: pending.edited,
     }
     return next((each for each, differs in changes.items() if each > step and differs), step)
 

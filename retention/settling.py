@@ -9,8 +9,9 @@ import msgspec
 
 from retention.arrays import LOWEST, Item, Sent
 from retention.ledger import Log, match_rows
+from retention.matching import draft_actual, draft_row
 from retention.model import START, Face, Message, Origin, Row, RowId, Struct
-from retention.planning import Plan, draft_actual, draft_row, last_row
+from retention.planning import Plan, last_row
 
 END: RowId = 1 << 62  # behind the last row
 

@@ -18,9 +18,11 @@ from retention.digest import Digest, digest
 from retention.errors import UnknownState
 from retention.ledger import Log
 from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
-from retention.planning import Plan, Request, UnheldText, View, plan_buffer, plan_loop
+from retention.ordinary import UnheldText
+from retention.planning import Plan, plan_buffer, plan_loop
 from retention.protocol import PROTOCOL
 from retention.providers import Provider, choose
+from retention.request import Request, View
 from retention.sections import CLOSE, OPEN, update_conditions
 from retention.service import Service, identity_digest
 from retention.settling import Ending, apply_ids, plan_turn_end, settle
