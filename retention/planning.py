@@ -251,11 +251,12 @@ def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
 def _can_cut(base: State, cut: int) -> bool:
     """Whether what BASE sent can be taken over up to and with its element CUT - 1.
 
-    Not right behind results, where deliveries stand whose boundary is in front of them; not inside
-    a stretch that was sent as another one, nor behind one that hosts a delivery.
+    Not right behind results, where deliveries stand whose boundary is in front of them, nor behind
+    calls, whose results get their ids; not inside a stretch that was sent as another one, nor
+    behind one that hosts a delivery.
     """
     before = base.items[cut - 1]
-    if before.message.results:
+    if before.message.results or before.message.opens:
         return False
     if before.block and cut < len(base.items) and base.items[cut].block == before.block:
         return False
