@@ -1,7 +1,8 @@
 """The other end of the loopback provider: post a body, read an answer whatever its stream format.
 
-`read` gives (text, calls) as each API's client would put them together, so that a stream and a
-whole document of the same answer compare equal.
+`assemble` gives an answer as the elements that a client which loses nothing sends back, `read` the
+text and the calls of it, so that a stream and a whole document of the same answer compare equal.
+`Client` holds a conversation.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import http.client
 import json
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +21,7 @@ PATHS = {
     "anthropic": "/v1/messages",
     "openai": "/v1/chat/completions",
     "copilot": "/copilot/chat/completions",
+    "openrouter": "/openrouter/api/v1/chat/completions",
     "deepseek": "/deepseek/chat/completions",
     "mistral": "/mistral/v1/chat/completions",
     "responses": "/v1/responses",
@@ -93,55 +95,81 @@ def streaming(api: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def read(api: str, got: Got) -> tuple[str, Calls]:
     """Text and calls of a whole document."""
-    return DOCUMENTS[api](got.json)
+    return show(api, WHOLE[api](got.json))
 
 
 def read_stream(api: str, got: Got) -> tuple[str, Calls]:
     """Text and calls of a stream."""
-    return STREAMS[api](got.body)
+    return show(api, STREAMS[api](got.body))
 
 
-def anthropic(whole: Any) -> tuple[str, Calls]:
-    blocks = whole["content"]
-    return (
-        "".join(block["text"] for block in blocks if block["type"] == "text"),
-        [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"],
-    )
+def assemble(api: str, got: Got) -> list[Any]:
+    """The elements of an answer, streamed or not."""
+    streamed = got.headers["content-type"] != "application/json"
+    return STREAMS[api](got.body) if streamed else WHOLE[api](got.json)
 
 
-def chat(whole: Any) -> tuple[str, Calls]:
-    said = whole["choices"][0]["message"]
-    functions = [call["function"] for call in said.get("tool_calls", ())]
-    return said["content"] or "", [(f["name"], json.loads(f["arguments"])) for f in functions]
+# Elements
 
 
-def responses(whole: Any) -> tuple[str, Calls]:
-    items = whole["output"]
-    parts = [part for item in items if item["type"] == "message" for part in item["content"]]
-    return (
-        "".join(part["text"] for part in parts),
-        [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"],
-    )
+def assistant(**fields: Any) -> list[Any]:
+    return [{"role": "assistant", **fields}]
 
 
-def gemini(whole: Any) -> tuple[str, Calls]:
-    parts = whole["candidates"][0]["content"]["parts"]
-    calls = [part["functionCall"] for part in parts if "functionCall" in part]
-    return "".join(part.get("text", "") for part in parts), [(c["name"], c["args"]) for c in calls]
+def ollama_message(whole: Any) -> list[Any]:
+    return [whole["message"]]
 
 
-def ollama(whole: Any) -> tuple[str, Calls]:
-    calls = [call["function"] for call in whole["message"].get("tool_calls", ())]
-    return whole["message"]["content"], [(call["name"], call["arguments"]) for call in calls]
+WHOLE: dict[str, Callable[[Any], list[Any]]] = {
+    "anthropic": lambda whole: assistant(content=whole["content"]),
+    **dict.fromkeys(
+        ("openai", "copilot", "openrouter", "deepseek", "mistral"),
+        lambda whole: [whole["choices"][0]["message"]],
+    ),
+    "responses": lambda whole: [strip_status(item) for item in whole["output"]],
+    "gemini": lambda whole: [whole["candidates"][0]["content"]],
+    "ollama": ollama_message,
+    "bedrock": lambda whole: [whole["output"]["message"]],
+}
 
 
-def bedrock(whole: Any) -> tuple[str, Calls]:
-    blocks = whole["output"]["message"]["content"]
-    calls = [block["toolUse"] for block in blocks if "toolUse" in block]
-    return (
-        "".join(block.get("text", "") for block in blocks),
-        [(call["name"], call["input"]) for call in calls],
-    )
+def strip_status(item: Any) -> Any:
+    return {name: value for name, value in item.items() if name != "status"}
+
+
+def show(api: str, elements: list[Any]) -> tuple[str, Calls]:
+    """Text and calls of ELEMENTS."""
+    if api == "responses":
+        parts = [p for each in elements if each["type"] == "message" for p in each["content"]]
+        made = [each for each in elements if each["type"] == "function_call"]
+        return join_texts(parts), [(each["name"], json.loads(each["arguments"])) for each in made]
+    (element,) = elements
+    if api.startswith("gemini"):
+        parts = element["parts"]
+        made = [part["functionCall"] for part in parts if "functionCall" in part]
+        said = [part for part in parts if not part.get("thought")]
+        return join_texts(said), [(call["name"], call["args"]) for call in made]
+    content = element["content"]
+    text = content if isinstance(content, str) else join_texts(content or ())
+    if api == "anthropic":
+        made = [block for block in content if block["type"] == "tool_use"]
+        return text, [(block["name"], block["input"]) for block in made]
+    if api == "bedrock":
+        made = [block["toolUse"] for block in content if "toolUse" in block]
+        return text, [(call["name"], call["input"]) for call in made]
+    functions = [call["function"] for call in element.get("tool_calls", ())]
+    return text, [(f["name"], parse_arguments(f["arguments"])) for f in functions]
+
+
+def join_texts(parts: Sequence[Any]) -> str:
+    return "".join(part.get("text", "") for part in parts)
+
+
+def parse_arguments(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+# Streams
 
 
 def iter_sse(data: bytes, newline: bytes = b"\n") -> Iterator[tuple[str, Any]]:
@@ -153,70 +181,115 @@ def iter_sse(data: bytes, newline: bytes = b"\n") -> Iterator[tuple[str, Any]]:
             yield lines.get(b"event", b"").decode(), json.loads(lines[b"data"])
 
 
-def anthropic_stream(data: bytes) -> tuple[str, Calls]:
+DELTAS = {  # Anthropic: type of a delta -> field of the delta, field of the block
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "input_json_delta": ("partial_json", "json"),
+}
+
+
+def anthropic_stream(data: bytes) -> list[Any]:
     blocks: list[Any] = []
     names = []
     for name, event in iter_sse(data):
         assert event["type"] == name
         names.append(name)
         if name == "content_block_start":
-            blocks.append({**event["content_block"], "json": ""})
+            assert event["index"] == len(blocks)
+            blocks.append(dict(event["content_block"]))
         elif name == "content_block_delta":
-            delta = event["delta"]
-            if delta["type"] == "text_delta":
-                blocks[event["index"]]["text"] += delta["text"]
-            else:
-                blocks[event["index"]]["json"] += delta["partial_json"]
+            source, target = DELTAS[event["delta"]["type"]]
+            block = blocks[event["index"]]
+            block[target] = block.get(target, "") + event["delta"][source]
     assert (names[0], names[-1]) == ("message_start", "message_stop")
     for block in blocks:
         if block["type"] == "tool_use":
-            block["input"] = json.loads(block["json"])
-    return anthropic({"content": blocks})
+            block["input"] = json.loads(block.pop("json") or "{}")
+    return assistant(content=[block for block in blocks if block.get("text") != ""])
 
 
-def chat_stream(data: bytes) -> tuple[str, Calls]:
+def chat_stream(data: bytes) -> list[Any]:
     assert data.endswith(b"data: [DONE]\n\n")
-    text, calls = "", []
+    message: dict[str, Any] = {"role": "assistant", "content": ""}
     for _, chunk in iter_sse(data):
-        delta = chunk["choices"][0]["delta"] if chunk["choices"] else {}
-        text += delta.get("content") or ""
-        for call in delta.get("tool_calls", ()):
-            if "id" in call:
-                calls.append({**call["function"], "id": call["id"]})
-            else:
-                calls[call["index"]]["arguments"] += call["function"]["arguments"]
-    return text, [(call["name"], json.loads(call["arguments"])) for call in calls]
+        for name, value in (chunk["choices"][0]["delta"] if chunk["choices"] else {}).items():
+            if name == "tool_calls":
+                add_calls(message.setdefault(name, []), value)
+            elif name == "reasoning_details":
+                add_details(message.setdefault(name, []), value)
+            elif isinstance(value, list) or isinstance(message.get(name), list):
+                message[name] = add_chunks(to_chunks(message[name]), to_chunks(value))
+            elif name != "role":
+                message[name] = (message.get(name) or "") + (value or "")
+    return [message]
 
 
-def responses_stream(data: bytes) -> tuple[str, Calls]:
+def add_calls(calls: list[Any], deltas: list[Any]) -> None:
+    for delta in deltas:
+        if delta["index"] == len(calls):
+            calls.append({**delta, "function": dict(delta["function"])})
+        else:
+            calls[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
+
+
+def add_details(details: list[Any], deltas: list[Any]) -> None:
+    for delta in deltas:
+        if delta["index"] == len(details):
+            details.append(dict(delta))
+        else:
+            whole = details[delta["index"]]
+            whole.update(delta, text=whole["text"] + delta.get("text", ""))
+
+
+def to_chunks(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def add_chunks(content: list[Any], deltas: list[Any]) -> list[Any]:
+    """Mistral: a chunk of thinking is open until one says that it is closed."""
+    for delta in deltas:
+        last: dict[str, Any] = content[-1] if content else {}
+        if delta["type"] == "thinking" and last.get("closed") is False:
+            content[-1] = {**last, **delta, "thinking": last["thinking"] + delta["thinking"]}
+        elif delta.get("text") != "":
+            content.append(delta)
+    return content
+
+
+def responses_stream(data: bytes) -> list[Any]:
     found = list(iter_sse(data))
     assert [event["sequence_number"] for _, event in found] == list(range(len(found)))
     assert found[-1][0] == "response.completed"
     deltas = [event["delta"] for name, event in found if name == "response.output_text.delta"]
     items = [event["item"] for name, event in found if name == "response.output_item.done"]
     assert found[-1][1]["response"]["output"] == items
-    text, calls = responses({"output": items})
-    assert "".join(deltas) == text
-    return text, calls
+    assert "".join(deltas) == show("responses", items)[0]
+    return [strip_status(item) for item in items]
 
 
-def gemini_stream(data: bytes) -> tuple[str, Calls]:
-    return join(gemini, [event for _, event in iter_sse(data, b"\r\n")])
+def gemini_stream(data: bytes) -> list[Any]:
+    return gemini_parts([event for _, event in iter_sse(data, b"\r\n")])
 
 
-def gemini_array(data: bytes) -> tuple[str, Calls]:
-    return join(gemini, json.loads(data))
+def gemini_array(data: bytes) -> list[Any]:
+    return gemini_parts(json.loads(data))
 
 
-def ollama_stream(data: bytes) -> tuple[str, Calls]:
+def gemini_parts(documents: list[Any]) -> list[Any]:
+    parts = [p for each in documents for p in each["candidates"][0]["content"]["parts"]]
+    return [{"role": "model", "parts": parts}]
+
+
+def ollama_stream(data: bytes) -> list[Any]:
     lines = [json.loads(line) for line in data.splitlines()]
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
-    return join(ollama, lines)
-
-
-def join(reader: Callable[[Any], tuple[str, Calls]], documents: list[Any]) -> tuple[str, Calls]:
-    found = [reader(document) for document in documents]
-    return "".join(text for text, _ in found), [call for _, calls in found for call in calls]
+    message: dict[str, Any] = {"role": "assistant", "content": ""}
+    for line in lines:
+        for name in ("content", "thinking", "tool_calls"):
+            if value := line["message"].get(name):
+                message[name] = message.get(name, type(value)()) + value
+    return [message]
 
 
 def iter_frames(data: bytes) -> Iterator[tuple[dict[str, str], Any]]:
@@ -238,41 +311,132 @@ def iter_headers(data: bytes) -> Iterator[tuple[str, str]]:
         data = data[end + 3 + length :]
 
 
-def bedrock_stream(data: bytes) -> tuple[str, Calls]:
-    text, calls, names = "", {}, []
+def bedrock_stream(data: bytes) -> list[Any]:
+    blocks: list[Any] = []
+    names = []
     for headers, event in iter_frames(data):
         names.append(headers[":event-type"])
         index = event.get("contentBlockIndex")
+        if index is not None and index == len(blocks):
+            blocks.append({})
         if names[-1] == "contentBlockStart":
-            calls[index] = {**event["start"]["toolUse"], "input": ""}
-        elif names[-1] == "contentBlockDelta" and index in calls:
-            calls[index]["input"] += event["delta"]["toolUse"]["input"]
+            blocks[index] = {"toolUse": {**event["start"]["toolUse"], "input": ""}}
         elif names[-1] == "contentBlockDelta":
-            text += event["delta"]["text"]
+            add_block(blocks[index], event["delta"])
     assert (names[0], names[-2:]) == ("messageStart", ["messageStop", "metadata"])
-    return text, [(call["name"], json.loads(call["input"])) for call in calls.values()]
+    for block in blocks:
+        if "toolUse" in block:
+            block["toolUse"]["input"] = json.loads(block["toolUse"]["input"] or "{}")
+    return assistant(content=[block for block in blocks if block])
 
 
-DOCUMENTS: dict[str, Callable[[Any], tuple[str, Calls]]] = {
-    "anthropic": anthropic,
-    "openai": chat,
-    "copilot": chat,
-    "deepseek": chat,
-    "mistral": chat,
-    "responses": responses,
-    "gemini": gemini,
-    "ollama": ollama,
-    "bedrock": bedrock,
-}
-STREAMS: dict[str, Callable[[bytes], tuple[str, Calls]]] = {
+def add_block(block: Any, delta: Any) -> None:
+    if "toolUse" in delta:
+        block["toolUse"]["input"] += delta["toolUse"]["input"]
+    elif "text" in delta:
+        block["text"] = block.get("text", "") + delta["text"]
+    elif "redactedContent" in delta["reasoningContent"]:
+        block.update(delta)
+    else:
+        text = block.setdefault("reasoningContent", {}).setdefault("reasoningText", {"text": ""})
+        for name, value in delta["reasoningContent"].items():
+            text[name] = text.get(name, "") + value
+
+
+STREAMS: dict[str, Callable[[bytes], list[Any]]] = {
     "anthropic": anthropic_stream,
-    "openai": chat_stream,
-    "copilot": chat_stream,
-    "deepseek": chat_stream,
-    "mistral": chat_stream,
+    **dict.fromkeys(("openai", "copilot", "openrouter", "deepseek", "mistral"), chat_stream),
     "responses": responses_stream,
     "gemini": gemini_stream,
     "gemini-array": gemini_array,
     "ollama": ollama_stream,
     "bedrock": bedrock_stream,
 }
+
+
+# Conversations
+
+
+def keep(value: Any, *names: str) -> Any:
+    return {name: value[name] for name in names if name in value}
+
+
+ARRAYS = {"responses": "input", "gemini": "contents", "gemini-array": "contents"}
+
+
+def results(api: str, element: Any) -> list[Any]:
+    """The elements that answer each call of ELEMENT."""
+    if api == "anthropic":
+        made = [block["id"] for block in element["content"] if block["type"] == "tool_use"]
+        blocks = [{"type": "tool_result", "tool_use_id": n, "content": f"of {n}"} for n in made]
+        return [{"role": "user", "content": blocks}] if blocks else []
+    if api == "bedrock":
+        made = [block["toolUse"]["toolUseId"] for block in element["content"] if "toolUse" in block]
+        content = [{"toolResult": {"toolUseId": n, "content": [{"text": n}]}} for n in made]
+        return [{"role": "user", "content": content}] if content else []
+    if api.startswith("gemini"):
+        made = [part["functionCall"] for part in element["parts"] if "functionCall" in part]
+        parts = [
+            {"functionResponse": {**keep(call, "id", "name"), "response": {"content": "ok"}}}
+            for call in made
+        ]
+        return [{"role": "user", "parts": parts}] if parts else []
+    if api == "responses":
+        if element["type"] != "function_call":
+            return []
+        name = element["call_id"]
+        return [{"type": "function_call_output", "call_id": name, "output": f"of {name}"}]
+    calls = element.get("tool_calls") or ()
+    if api == "ollama":
+        return [
+            {"role": "tool", "content": "ok", "tool_name": c["function"]["name"]} for c in calls
+        ]
+    return [{"role": "tool", "tool_call_id": c["id"], "content": f"of {c['id']}"} for c in calls]
+
+
+@dataclass(kw_only=True)
+class Client:
+    """A conversation with one API of SERVER that sends back whatever it received.
+
+    `lose` may change the whole array before it is sent; `body` has what else a request says.
+    """
+
+    server: Loopback
+    api: str
+    streamed: bool = False
+    body: dict[str, Any] = field(default_factory=dict)
+    lose: Callable[[list[Any]], list[Any]] = list
+    array: list[Any] = field(default_factory=list)
+
+    def prompt(self, text: str = "go") -> Got:
+        """Say TEXT and answer calls until there are none; the last answer, or the refusal."""
+        self.array += prompt(self.api, text)[self.name]
+        while True:
+            got = self.send()
+            if got.status != 200:
+                return got
+            elements = assemble(self.api, got)
+            self.array += elements
+            answers = [each for element in elements for each in results(self.api, element)]
+            if not answers:
+                return got
+            self.array += answers
+
+    @property
+    def name(self) -> str:
+        """The member of a body that holds the conversation."""
+        return ARRAYS.get(self.api, "messages")
+
+    def make_body(self, array: list[Any]) -> dict[str, Any]:
+        """A body that holds ARRAY."""
+        return {**prompt(self.api), **self.body, self.name: array}
+
+    def encode(self, array: list[Any]) -> bytes:
+        """A body that holds ARRAY, as bytes."""
+        return json.dumps(self.make_body(array)).encode()
+
+    def send(self) -> Got:
+        """Send the conversation as it stands."""
+        body = self.make_body(self.lose(json.loads(json.dumps(self.array))))
+        path, body = streaming(self.api, body) if self.streamed else (PATHS[self.api], body)
+        return ask(self.server, path, body)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.loopback import Answer, Call, Loopback, Script, ScriptError
+from tests.loopback import Answer, Call, Loopback, Script, ScriptError, Text
 from tests.loopback.model import Step
 from tests.loopback_client import PATHS, ask, prompt, read, streaming
 
@@ -65,7 +65,7 @@ def test_results_in_groups_of_one_count_as_the_group_they_were() -> None:
 def test_match_that_has_nothing_left_gets_the_default() -> None:
     script = Script([{"match": "x", "responses": [{"calls": TWO}]}])
 
-    assert script.next([user("x"), said(), results(2)]) == Answer(text="Reply 1.")
+    assert script.next([user("x"), said(), results(2)]) == Answer(blocks=(Text("Reply 1."),))
 
 
 def test_first_match_wins_and_other_prompts_take_the_queue() -> None:
@@ -149,7 +149,7 @@ def test_script_that_is_not_of_the_form_is_refused(entry: Any) -> None:
 
 
 def test_script_takes_answers_as_values() -> None:
-    answer = Answer(text="hi", calls=(Call(name="f"),))
+    answer = Answer(blocks=(Text("hi"), Call("f")))
 
     assert Script([answer]).next([user("x")]) is answer
 

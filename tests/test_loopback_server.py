@@ -34,6 +34,7 @@ def test_requests_are_kept_byte_for_byte_in_order() -> None:
         json=json.loads(ODD),
         status=200,
         refusal=None,
+        issued=({"role": "assistant", "content": "Reply 1."},),
     )
     assert second.meta == {
         "seq": 2,
@@ -92,7 +93,7 @@ def test_body_that_is_no_object_is_refused_in_the_envelope(api: str, body: bytes
 
         assert got.status == 400
         assert "not a JSON object" in got.body.decode()
-        assert set(got.json) <= {"error", "type", "object", "message", "param", "code"}
+        assert set(got.json) <= {"error", "type", "object", "message", "param", "code", "user_id"}
         assert server.requests[0].body == body
 
 

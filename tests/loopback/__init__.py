@@ -11,9 +11,9 @@ keeps every request body.  It knows nothing of the package under test.
 one API are in one file of `apis/`, and `apis/__init__.py` is the table of them.
 """
 
-from tests.loopback.model import Answer, Call, Recorded
+from tests.loopback.model import Answer, Call, Recorded, Text
 from tests.loopback.script import Script, ScriptError
 from tests.loopback.server import Loopback
 from tests.loopback.strictness import Strictness
 
-__all__ = ["Answer", "Call", "Loopback", "Recorded", "Script", "ScriptError", "Strictness"]
+__all__ = ["Answer", "Call", "Loopback", "Recorded", "Script", "ScriptError", "Strictness", "Text"]

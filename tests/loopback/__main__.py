@@ -36,7 +36,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ignore-input", action="store_true", help="do not end with the input")
     for flag in fields(Strictness):
         name = "--" + flag.name.replace("_", "-")
-        parser.add_argument(name, action=argparse.BooleanOptionalAction, default=flag.default)
+        if isinstance(flag.default, bool):
+            parser.add_argument(name, action=argparse.BooleanOptionalAction, default=flag.default)
+        else:
+            parser.add_argument(name, default=flag.default)
     return parser.parse_args(arguments)
 
 

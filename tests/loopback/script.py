@@ -4,17 +4,26 @@ A script is a JSON list.  An entry is a response, taken in order by whichever re
 `{"match": TEXT, "responses": [...]}`, which answers the requests whose newest prompt contains TEXT.
 A response has any of
 
-    text, calls [{name, args}], reasoning     what the model says
+    text, calls [{name, args}], reasoning     what the model says: reasoning, then text, then calls
+    blocks                                    what the model says, as a list in its own order
     delay                                     seconds before the first byte
     status, error                             an HTTP error, with the message `error`
     error                                     alone: an error event after the text
                                               (HTTP 500 if the answer is not streamed)
     cut                                       close the connection after so many bytes of the body
 
+A block is one of
+
+    {"thinking": TEXT}                        reasoning, signed even if TEXT is empty
+    {"redacted": true}                        reasoning that is not shown
+    {"text": TEXT}
+    {"empty_text": true}                      a text part without text that carries a signature
+    {"call": {name, args or raw}}             raw: the arguments as the model writes them
+
 Responses of a match are not used up: the results that follow the prompt say which one is due (the
 first is due until its calls have results, and so on), so a request that is sent again gets the same
 answer, whatever happens in other conversations and however the results are grouped.  Faults (the
-last three lines) are used up: each is served once, before the response that follows it.  When
+last three fields) are used up: each is served once, before the response that follows it.  When
 nothing is left the answer is "Reply N.", with N the number of prompts in the request.
 """
 
@@ -25,13 +34,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.loopback.model import Answer, Call, Json, Step
+from tests.loopback.model import (
+    Answer,
+    Block,
+    Call,
+    EmptyText,
+    Json,
+    Redacted,
+    Step,
+    Text,
+    Thinking,
+)
 from tests.loopback.prompts import find_place
+from tests.loopback.wire import dumps
 
 FIELDS: dict[str, tuple[type, ...]] = {
+    "reasoning": (str,),
     "text": (str,),
     "calls": (list,),
-    "reasoning": (str,),
+    "blocks": (list,),
     "status": (int,),
     "error": (str,),
     "delay": (int, float),
@@ -91,7 +112,7 @@ class Script:
             found = match.find(place.results)
         else:
             found = self._queue.popleft() if self._queue else None
-        return found or Answer(text=f"Reply {place.prompts}.")
+        return found or Answer(blocks=(Text(f"Reply {place.prompts}."),))
 
 
 def parse_match(entry: dict[str, Any]) -> Match:
@@ -112,14 +133,47 @@ def parse_answer(entry: Json) -> Answer:
     for name, value in entry.items():
         if name not in FIELDS or not isinstance(value, FIELDS[name]):
             raise ScriptError(f"script: no field {name!r} with value {value!r}")
-    return Answer(**{**entry, "calls": tuple(map(parse_call, entry.get("calls", ())))})
+    said = {"reasoning", "text", "calls"} & set(entry)
+    if said and "blocks" in entry:
+        raise ScriptError(f"script: blocks are all that a model says: {entry!r}")
+    blocks = entry.get("blocks") or [
+        *({"thinking": entry["reasoning"]} for _ in said & {"reasoning"}),
+        *({"text": entry["text"]} for _ in said & {"text"} if entry["text"]),
+        *({"call": call} for call in entry.get("calls", ())),
+    ]
+    others = {name: value for name, value in entry.items() if name not in {*said, "blocks"}}
+    return Answer(blocks=tuple(map(parse_block, blocks)), **others)
 
 
-def parse_call(entry: Json) -> Call:
+def parse_block(entry: Json) -> Block:
+    """A block of a response."""
+    match entry:
+        case {"thinking": str(text), **rest} if not rest:
+            return Thinking(text)
+        case {"redacted": True, **rest} if not rest:
+            return Redacted()
+        case {"text": str(text), **rest} if not rest:
+            return Text(text)
+        case {"empty_text": True, **rest} if not rest:
+            return EmptyText()
+        case {"call": dict(call), **rest} if not rest:
+            return parse_call(call)
+    raise ScriptError(f"script: not a block: {entry!r}")
+
+
+def parse_call(entry: dict[str, Any]) -> Call:
     """A call of a response."""
-    if not isinstance(entry, dict) or not set(entry) <= {"name", "args"}:
-        raise ScriptError(f"script: not a call: {entry!r}")
-    name, args = entry.get("name"), entry.get("args", {})
-    if not isinstance(name, str) or not isinstance(args, dict):
-        raise ScriptError(f"script: not a call: {entry!r}")
-    return Call(name=name, args=args)
+    match entry:
+        case {"name": str(name), "raw": str(raw), **rest} if not rest:
+            call = Call(name, raw)
+        case {"name": str(name), "args": dict(args), **rest} if not rest:
+            call = Call(name, dumps(args))
+        case {"name": str(name), **rest} if not rest:
+            call = Call(name)
+        case _:
+            raise ScriptError(f"script: not a call: {entry!r}")
+    try:
+        call.args.keys()
+    except (AttributeError, ValueError) as error:
+        raise ScriptError(f"script: arguments are not a JSON object: {entry!r}") from error
+    return call

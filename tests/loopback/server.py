@@ -18,6 +18,8 @@ from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tests.loopback.apis import find_api
+from tests.loopback.exact import check_exact
+from tests.loopback.issued import Issued, Response
 from tests.loopback.model import Answer, Api, Context, Json, Object, Recorded, Refused, Request
 from tests.loopback.recorder import Recorder
 from tests.loopback.script import Script, ScriptError
@@ -40,6 +42,9 @@ class Reply:
     streamed: bool = False
     delay: float = 0.0
     cut: int | None = None
+
+
+Verdict = tuple[Reply, str | None, tuple[Object, ...]]
 
 
 def json_reply(value: Json, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
@@ -69,6 +74,7 @@ class Loopback:
         self._lock = threading.Lock()
         self._script = Script(script)
         self._recorder = Recorder(record)
+        self._issued = Issued()
         self._stopping = threading.Event()
         self._http = HttpServer(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), daemon=True)
@@ -126,6 +132,7 @@ class Loopback:
         with self._lock:
             self._script = fresh
             self._recorder.clear()
+            self._issued = Issued()
 
     def wait(self, seconds: float) -> None:
         """Wait, or less if the server stops."""
@@ -139,53 +146,64 @@ class Loopback:
         query = {name: value for name, value in parse_qsl(url.query) if name not in CREDENTIALS}
         path = url.path + ("?" + urlencode(query) if query else "")
         api = find_api(url.path) if method == "POST" else None
-        request = Request(path=url.path, query=query, body=body, json={})
+        request = Request(path=url.path, query=query, body=body, json=parse_json(body))
         with self._lock:
             seq = len(self._recorder.requests) + 1
-            value, reply, refusal = self._judge(api, request, seq)
+            reply, refusal, issued = self._judge(api, request, seq)
             self._recorder.add(
                 Recorded(
                     seq=seq,
                     path=path,
                     api=api.name if api else None,
                     body=body,
-                    json=value,
+                    json=request.json,
                     status=reply.status,
                     refusal=refusal,
+                    issued=issued,
                 )
             )
         return reply
 
-    def _judge(self, api: Api | None, request: Request, seq: int) -> tuple[Json, Reply, str | None]:
-        """The parsed body, the reply, and the message if it is a refusal."""
+    def _judge(self, api: Api | None, request: Request, seq: int) -> Verdict:
+        """The reply, the message if it is a refusal, and what is issued with it."""
         if api is None:
-            return parse_json(request.body), *refusal_reply(
-                None, Refused("not found", status=404), request
-            )
-        value = parse_json(request.body)
-        if not isinstance(value, dict):
+            return refuse(None, Refused("not found", status=404), request)
+        if not isinstance(request.json, dict):
             refused = Refused("The body of the request is not a JSON object in UTF-8.")
-            return value, *refusal_reply(api, refused, request)
-        request = replace(request, json=value)
+            return refuse(api, refused, request)
+        context = Context(request=request, seq=seq, strictness=self.strictness, issued=self._issued)
         try:
-            reply = self._serve(api, Context(request=request, seq=seq, strictness=self.strictness))
+            return self._serve(api, context)
         except Refused as refused:
-            return value, *refusal_reply(api, refused, request)
+            return refuse(api, refused, request)
         except ShapeError as error:
-            return value, *refusal_reply(api, api.misshapen(error.path, error.expected), request)
+            return refuse(api, api.misshapen(error.path, error.expected), request)
         except ScriptError as error:
-            return value, *refusal_reply(api, api.fault(500, str(error)), request)
-        return value, reply, None
+            return refuse(api, api.fault(500, str(error)), request)
 
-    def _serve(self, api: Api, context: Context) -> Reply:
+    def _serve(self, api: Api, context: Context) -> Verdict:
         """The answer to an acceptable request."""
-        api.check(context.request, context.strictness)
-        answer = self._script.next(api.steps(context.request.json))
-        streamed = api.streams(context.request)
+        request = context.request
+        api.check(request, context.strictness, self._issued)
+        if context.strictness.exact:
+            check_exact(api, request, self._issued)
+        answer = self._script.next(api.steps(request.json))
+        streamed = api.streams(request)
         status = answer.status or (500 if answer.error is not None and not streamed else 200)
         if status != 200:
             raise api.fault(status, answer.error or f"scripted status {status}")
-        return render(api, answer, context, streamed)
+        reply = render(api, answer, context, streamed)
+        if answer.is_fault:
+            return reply, None, ()
+        response = Response(
+            seq=context.seq,
+            api=api.name,
+            model=api.model(request),
+            body=request.json,
+            elements=api.said(answer, context),
+        )
+        self._issued.add(api, response)
+        return reply, None, tuple(filter(None, api.returnable(response)))
 
     def _control(self, method: str, path: str, body: bytes) -> Reply:
         """`GET /__requests[/SEQ]`, `POST /__script`, `POST /__reset`."""
@@ -246,14 +264,15 @@ def parse_json(body: bytes) -> Json:
         return None
 
 
-def refusal_reply(api: Api | None, refused: Refused, request: Request) -> tuple[Reply, str]:
-    """The reply in the envelope of API, and the message alone."""
+def refuse(api: Api | None, refused: Refused, request: Request) -> Verdict:
+    """The refusal in the envelope of API."""
     if api is None:
-        return json_reply({"error": refused.message}, refused.status), refused.message
+        return json_reply({"error": refused.message}, refused.status), refused.message, ()
     headers = api.headers(refused)
     if refused.status == 429:
         headers = {**headers, "retry-after": "1"}
-    return json_reply(api.envelope(refused, request), refused.status, headers), refused.message
+    envelope = api.envelope(refused, request)
+    return json_reply(envelope, refused.status, headers), refused.message, ()
 
 
 def render(api: Api, answer: Answer, context: Context, streamed: bool) -> Reply:

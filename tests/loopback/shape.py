@@ -37,3 +37,8 @@ def need(parent: dict[str, Any], key: str, kind: type[T], path: str = "") -> T:
 def optional(parent: dict[str, Any], key: str, kind: type[T], path: str = "") -> T | None:
     """Like `need`, but None when KEY is absent."""
     return need(parent, key, kind, path) if key in parent else None
+
+
+def nullable(parent: dict[str, Any], key: str, kind: type[T], path: str = "") -> T | None:
+    """Like `optional`, but null counts as absent."""
+    return None if parent.get(key) is None else need(parent, key, kind, path)

@@ -17,6 +17,11 @@ def dumps(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def canonical(value: Json) -> str:
+    """VALUE as JSON text that does not depend on the order of keys."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
 def pieces(text: str, size: int = PIECE) -> Iterator[str]:
     """TEXT in deltas of SIZE characters."""
     for start in range(0, len(text), size):

@@ -6,10 +6,12 @@ from tests.loopback.apis import (
     anthropic,
     bedrock,
     chat,
+    copilot,
     deepseek,
     gemini,
     mistral,
     ollama,
+    openrouter,
     responses,
 )
 from tests.loopback.model import Api
@@ -18,7 +20,8 @@ APIS: tuple[Api, ...] = (
     anthropic.API,
     mistral.API,
     deepseek.API,
-    chat.COPILOT,
+    copilot.API,
+    openrouter.API,
     chat.OPENAI,
     responses.API,
     gemini.API,

@@ -11,11 +11,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tests.loopback import thinking
 from tests.loopback.apis import claude
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Block,
+    Call,
+    Context,
+    Json,
+    Object,
+    Redacted,
+    Refused,
+    Request,
+    Step,
+    Text,
+    Thinking,
+)
+from tests.loopback.script import ScriptError
 from tests.loopback.shape import ShapeError, need, want
 from tests.loopback.strictness import Strictness
-from tests.loopback.wire import dumps, pieces, sse
+from tests.loopback.thinking import THINKING
+from tests.loopback.wire import canonical, dumps, pieces, sse
 
 MAX_BODY = 32 * 1024 * 1024  # bytes
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -56,7 +75,6 @@ BLOCKS: dict[str, tuple[set[str], set[str]]] = {
     "thinking": ({"thinking", "signature"}, set()),
     "redacted_thinking": ({"data"}, set()),
 }
-THINKING = ("thinking", "redacted_thinking")
 SAMPLING = ("temperature", "top_p", "top_k")
 KINDS = {
     401: "authentication_error",
@@ -93,7 +111,7 @@ class Turn:
     blocks: list[Placed]
 
 
-def check(request: Request, _: Strictness) -> None:
+def check(request: Request, strictness: Strictness, issued: Issued) -> None:
     """Refuse what the API refuses, schema first."""
     if len(request.body) > MAX_BODY:
         raise Refused("Request exceeds the maximum size", status=413, kind="request_too_large")
@@ -117,6 +135,7 @@ def check(request: Request, _: Strictness) -> None:
     turns = merge(messages)
     check_pairing(turns)
     check_end(turns)
+    thinking.check_thinking(request, strictness, issued, WAY)
     if messages[-1]["role"] == "assistant" and claude.refuses_prefill(model):
         raise Refused(claude.PREFILL)
 
@@ -167,6 +186,9 @@ def check_block(block: Json, path: str, allowed: Iterable[str] = BLOCKS) -> None
         check_mark(block["cache_control"], f"{path}.{kind}.cache_control")
     if kind == "text":
         check_text(block, f"{path}.text")
+    elif kind in THINKING:
+        for key in required:
+            need(block, key, str, f"{path}.{kind}")
     elif kind == "tool_use":
         check_call(block, path)
     elif kind == "tool_result":
@@ -425,6 +447,53 @@ def check_end(turns: Sequence[Turn]) -> None:
             )
 
 
+def iter_head(body: Object) -> Iterator[tuple[str, str]]:
+    """Path and canonical text of the tools and of the system prompt."""
+    for index, tool in enumerate(body.get("tools", [])):
+        yield f"tools.{index}", canonical(["tool", without_mark(tool)])
+    system = body.get("system") or []
+    if isinstance(system, str):
+        system = [{"type": "text", "text": system}]
+    for index, block in enumerate(system):
+        yield f"system.{index}", canonical(["system", without_mark(block)])
+
+
+def iter_pieces(messages: Sequence[Object]) -> Iterator[thinking.Piece]:
+    """The blocks of MESSAGES as binding sees them."""
+    for number, turn in enumerate(merge(messages)):
+        for placed in turn.blocks:
+            block = placed.block
+            yield thinking.Piece(
+                path=placed.path,
+                turn=number,
+                role=turn.role,
+                type=placed.type,
+                token=block.get("signature") or block.get("data") or block.get("id") or "",
+                text=block.get("thinking", ""),
+                canonical=canonical([turn.role, without_mark(block)]),
+            )
+
+
+def without_mark(block: Object) -> Object:
+    """BLOCK without cache marks, its content as a list."""
+    bare = {name: value for name, value in block.items() if name != "cache_control"}
+    content = bare.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        bare["content"] = [without_mark(nested) for nested in content]
+    return bare
+
+
+WAY = thinking.Way(
+    api="anthropic",
+    head=lambda body: list(iter_head(body)),
+    pieces=lambda messages: list(iter_pieces(messages)),
+    settings=lambda body: body.get("thinking"),
+    model=lambda request: str(request.json["model"]),
+)
+
+
 def misshapen(path: str, expected: str) -> Refused:
     words = {"object": "dictionary", "array": "list"}
     if not expected:
@@ -468,13 +537,68 @@ def stop_reason(answer: Answer) -> str:
     return "tool_use" if answer.calls else "end_turn"
 
 
-def content(answer: Answer, context: Context) -> list[Object]:
-    claude.refuse_reasoning(answer, "anthropic")
-    blocks: list[Object] = [{"type": "text", "text": answer.text}] if answer.text else []
-    for index, call in enumerate(answer.calls):
-        name = context.id("toolu_01", 22, index)
-        blocks.append({"type": "tool_use", "id": name, "name": call.name, "input": call.args})
-    return blocks
+def content(answer: Answer, context: Context) -> list[tuple[Object, Block]]:
+    """The blocks of the message, each with the block of the script that it comes from."""
+    sealer = thinking.Sealer(context, WAY)
+    made: list[tuple[Object, Block]] = []
+    calls = 0
+    for part in answer.blocks:
+        block: Object
+        match part:
+            case Thinking(text):
+                signature = sealer.seal("thinking", text)
+                block = {"type": "thinking", "thinking": text, "signature": signature}
+            case Redacted():
+                data = sealer.seal("redacted_thinking", "")
+                block = {"type": "redacted_thinking", "data": data}
+            case Text(text):
+                block = {"type": "text", "text": text}
+            case Call(name):
+                block = {
+                    "type": "tool_use",
+                    "id": context.id("toolu_01", 22, calls),
+                    "name": name,
+                    "input": part.args,
+                }
+                calls += 1
+            case _:
+                raise ScriptError(f"script: not a block of the anthropic API: {part!r}")
+        if block["type"] not in THINKING and block.get("text") != "":
+            sealer.pass_by(canonical(["assistant", block]))
+        made.append((block, part))
+    return made
+
+
+def said(answer: Answer, context: Context) -> tuple[Object, ...]:
+    """The message as it comes back: without empty text, and not ending in reasoning."""
+    blocks = [block for block, _ in content(answer, context) if block.get("text") != ""]
+    while blocks and blocks[-1]["type"] in THINKING:
+        blocks.pop()
+    return ({"role": "assistant", "content": blocks},) if blocks else ()
+
+
+def normal(message: Object) -> Object:
+    blocks = [without_mark(placed.block) for placed in place_blocks([message])]
+    for block in blocks:
+        if block["type"] == "tool_use":
+            block["input"] = dumps(block["input"])
+    return {**message, "content": blocks}
+
+
+def iter_atoms(message: Object) -> Iterator[Atom]:
+    for placed in place_blocks([message] if message["role"] == "assistant" else []):
+        block = placed.block
+        match placed.type:
+            case "thinking":
+                yield Atom("seal", block["signature"])
+                yield Atom("reasoning", block["thinking"])
+            case "redacted_thinking":
+                yield Atom("seal", block["data"])
+            case "tool_use":
+                yield Atom("id", block["id"])
+                yield Atom("arguments", dumps(block["input"]))
+            case "text":
+                yield Atom("text", block["text"].strip())
 
 
 def document(answer: Answer, context: Context) -> Json:
@@ -483,7 +607,7 @@ def document(answer: Answer, context: Context) -> Json:
         "type": "message",
         "role": "assistant",
         "model": context.model,
-        "content": content(answer, context),
+        "content": [block for block, _ in content(answer, context)],
         "stop_reason": stop_reason(answer),
         "stop_sequence": None,
         "usage": usage(answer, context),
@@ -500,10 +624,10 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
     }
     yield event("message_start", message=opening)
     yield event("ping")
-    for index, block in enumerate(whole["content"]):
+    for index, (block, part) in enumerate(content(answer, context)):
         if block["type"] == "tool_use" and answer.error is not None:
             break
-        yield from block_events(index, block)
+        yield from block_events(index, block, part)
     if answer.error is not None:
         yield event("error", error={"type": "overloaded_error", "message": answer.error})
         return
@@ -514,15 +638,22 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
     yield event("message_stop")
 
 
-def block_events(index: int, block: Object) -> Iterator[bytes]:
-    """A block starts empty, grows by deltas and stops."""
-    deltas: list[Object]
+def block_events(index: int, block: Object, part: Block) -> Iterator[bytes]:
+    """A block starts empty, grows by deltas and stops; a redacted one starts whole."""
+    deltas: list[Object] = []
+    start = block
     if block["type"] == "text":
         start = {**block, "text": ""}
         deltas = [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])]
-    else:
+    elif block["type"] == "thinking":
+        start = {**block, "thinking": "", "signature": ""}
+        deltas = [
+            {"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"])
+        ]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    elif isinstance(part, Call):
         start = {**block, "input": {}}
-        parts = ["", *pieces(dumps(block["input"]))]
+        parts = ["", *pieces(part.arguments)]
         deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in parts]
     yield event("content_block_start", index=index, content_block=start)
     for delta in deltas:
@@ -554,4 +685,8 @@ API = Api(
     stream_type=lambda _: "text/event-stream; charset=utf-8",
     fault=fault,
     envelope=envelope,
+    array="messages",
+    said=said,
+    normal=normal,
+    atoms=iter_atoms,
 )

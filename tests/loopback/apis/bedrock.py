@@ -10,11 +10,29 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from tests.loopback import thinking
 from tests.loopback.apis import claude
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
-from tests.loopback.shape import need, want
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Block,
+    Call,
+    Context,
+    Json,
+    Object,
+    Redacted,
+    Refused,
+    Request,
+    Step,
+    Text,
+    Thinking,
+)
+from tests.loopback.script import ScriptError
+from tests.loopback.shape import need, optional, want
 from tests.loopback.strictness import Strictness
-from tests.loopback.wire import dumps, frame, pieces
+from tests.loopback.wire import canonical, dumps, frame, pieces
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 BLOCKS = {
@@ -40,7 +58,7 @@ EXCEPTIONS = {
 }
 
 
-def check(request: Request, _: Strictness) -> None:
+def check(request: Request, strictness: Strictness, issued: Issued) -> None:
     """Refuse what the API refuses."""
     model = model_of(request)
     messages = want(request.json.get("messages", []), list, "messages")
@@ -56,6 +74,8 @@ def check(request: Request, _: Strictness) -> None:
         check_marks(request.json)
         check_unique(messages)
     check_pairing(messages, is_claude(model))
+    if is_claude(model):
+        thinking.check_thinking(request, strictness, issued, WAY)
     if messages[-1]["role"] == "assistant" and (
         not is_claude(model) or claude.refuses_prefill(model)
     ):
@@ -99,6 +119,8 @@ def check_block(block: Object, path: str) -> None:
             f"The text field in the ContentBlock object at {path} is blank. Add text to the text"
             " field, and try again."
         )
+    if "reasoningContent" in block:
+        check_reasoning(want(block["reasoningContent"], dict, f"{path}.reasoningContent"), path)
     if "toolUse" in block:
         call = want(block["toolUse"], dict, f"{path}.toolUse")
         need(call, "name", str, f"{path}.toolUse")
@@ -108,6 +130,15 @@ def check_block(block: Object, path: str) -> None:
         result = want(block["toolResult"], dict, f"{path}.toolResult")
         need(result, "content", list, f"{path}.toolResult")
         check_id(result, f"{path}.toolResult")
+
+
+def check_reasoning(reasoning: Object, path: str) -> None:
+    if "redactedContent" in reasoning:
+        need(reasoning, "redactedContent", str, f"{path}.reasoningContent")
+        return
+    text = need(reasoning, "reasoningText", dict, f"{path}.reasoningContent")
+    need(text, "text", str, f"{path}.reasoningContent.reasoningText")
+    optional(text, "signature", str, f"{path}.reasoningContent.reasoningText")
 
 
 def check_id(value: Object, path: str) -> None:
@@ -203,6 +234,56 @@ def check_answered(calls: Sequence[str], results: Iterable[str], path: str) -> N
         )
 
 
+def iter_head(body: Object) -> Iterator[tuple[str, str]]:
+    """Path and canonical text of the tools and of the system prompt."""
+    tools = (body.get("toolConfig") or {}).get("tools", [])
+    for name, blocks in (("toolConfig.tools", tools), ("system", body.get("system", []))):
+        for index, block in enumerate(blocks):
+            if "cachePoint" not in block:
+                yield f"{name}.{index}", canonical([name, block])
+
+
+def iter_pieces(messages: Sequence[Object]) -> Iterator[thinking.Piece]:
+    """The blocks of MESSAGES as binding sees them."""
+    for number, message in enumerate(messages):
+        for index, block in enumerate(message["content"]):
+            if "cachePoint" in block:
+                continue
+            kind, token, text = identify(block)
+            yield thinking.Piece(
+                path=f"messages.{number}.content.{index}",
+                turn=number,
+                role=message["role"],
+                type=kind,
+                token=token,
+                text=text,
+                canonical=canonical([message["role"], block]),
+            )
+
+
+def identify(block: Object) -> tuple[str, str, str]:
+    """Type of BLOCK in Anthropic's words, its token, and its text if it is reasoning."""
+    match block:
+        case {"reasoningContent": {"redactedContent": data}}:
+            return "redacted_thinking", data, ""
+        case {"reasoningContent": {"reasoningText": text}}:
+            return "thinking", text.get("signature", ""), text["text"]
+        case {"toolUse": call}:
+            return "tool_use", call["toolUseId"], ""
+        case {"toolResult": result}:
+            return "tool_result", result["toolUseId"], ""
+    return next(iter(block)), "", ""
+
+
+WAY = thinking.Way(
+    api="bedrock",
+    head=lambda body: list(iter_head(body)),
+    pieces=lambda messages: list(iter_pieces(messages)),
+    settings=lambda body: (body.get("additionalModelRequestFields") or {}).get("thinking"),
+    model=model_of,
+)
+
+
 def misshapen(path: str, expected: str) -> Refused:
     if not expected:
         return Refused(
@@ -240,13 +321,68 @@ def usage(answer: Answer, context: Context) -> Object:
     }
 
 
-def content(answer: Answer, context: Context) -> list[Object]:
-    claude.refuse_reasoning(answer, "bedrock")
-    blocks: list[Object] = [{"text": answer.text}] if answer.text else []
-    for index, call in enumerate(answer.calls):
-        name = context.id("tooluse_", 22, index)
-        blocks.append({"toolUse": {"toolUseId": name, "name": call.name, "input": call.args}})
-    return blocks
+def content(answer: Answer, context: Context) -> list[tuple[Object, Block]]:
+    """The blocks of the message, each with the block of the script that it comes from."""
+    if answer.thinks and not is_claude(model_of(context.request)):
+        raise ScriptError("script: only Claude answers with reasoning on Bedrock")
+    sealer = thinking.Sealer(context, WAY)
+    made: list[tuple[Object, Block]] = []
+    calls = 0
+    for part in answer.blocks:
+        block: Object
+        match part:
+            case Thinking(text):
+                sealed = {"text": text, "signature": sealer.seal("thinking", text)}
+                block = {"reasoningContent": {"reasoningText": sealed}}
+            case Redacted():
+                data = sealer.seal("redacted_thinking", "")
+                block = {"reasoningContent": {"redactedContent": data}}
+            case Text(text):
+                block = {"text": text}
+            case Call(name):
+                tool = context.id("tooluse_", 22, calls)
+                block = {"toolUse": {"toolUseId": tool, "name": name, "input": part.args}}
+                calls += 1
+            case _:
+                raise ScriptError(f"script: not a block of the bedrock API: {part!r}")
+        if "reasoningContent" not in block and not is_blank(block):
+            sealer.pass_by(canonical(["assistant", block]))
+        made.append((block, part))
+    return made
+
+
+def is_blank(block: Object) -> bool:
+    """Whether BLOCK is text that the API writes but does not take."""
+    return "text" in block and not block["text"].strip()
+
+
+def said(answer: Answer, context: Context) -> tuple[Object, ...]:
+    """The message as it comes back: without blank text, and not ending in reasoning."""
+    blocks = [block for block, _ in content(answer, context) if not is_blank(block)]
+    while blocks and "reasoningContent" in blocks[-1]:
+        blocks.pop()
+    return ({"role": "assistant", "content": blocks},) if blocks else ()
+
+
+def normal(message: Object) -> Object:
+    blocks = [dict(block) for block in message["content"] if "cachePoint" not in block]
+    for block in blocks:
+        if "toolUse" in block:
+            block["toolUse"] = {**block["toolUse"], "input": dumps(block["toolUse"]["input"])}
+    return {**message, "content": blocks}
+
+
+def iter_atoms(message: Object) -> Iterator[Atom]:
+    for block in message["content"] if message["role"] == "assistant" else ():
+        kind, token, text = identify(block)
+        if kind in thinking.THINKING:
+            yield Atom("seal", token)
+            yield Atom("reasoning", text)
+        elif kind == "tool_use":
+            yield Atom("id", token)
+            yield Atom("arguments", dumps(block["toolUse"]["input"]))
+        elif kind == "text":
+            yield Atom("text", block["text"].strip())
 
 
 def stop_reason(answer: Answer) -> str:
@@ -254,8 +390,9 @@ def stop_reason(answer: Answer) -> str:
 
 
 def document(answer: Answer, context: Context) -> Json:
+    blocks = [block for block, _ in content(answer, context)]
     return {
-        "output": {"message": {"role": "assistant", "content": content(answer, context)}},
+        "output": {"message": {"role": "assistant", "content": blocks}},
         "stopReason": stop_reason(answer),
         "usage": usage(answer, context),
         "metrics": {"latencyMs": 1},
@@ -279,10 +416,10 @@ def failure(message: str) -> bytes:
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
     blocks = content(answer, context)
     yield event("messageStart", role="assistant")
-    for index, block in enumerate(blocks):
+    for index, (block, part) in enumerate(blocks):
         if "toolUse" in block and answer.error is not None:
             break
-        yield from block_events(index, block)
+        yield from block_events(index, block, part)
     if answer.error is not None:
         yield failure(answer.error)
         return
@@ -290,15 +427,22 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
     yield event("metadata", usage=usage(answer, context), metrics={"latencyMs": 1})
 
 
-def block_events(index: int, block: Object) -> Iterator[bytes]:
+def block_events(index: int, block: Object, part: Block) -> Iterator[bytes]:
     """Only a call has a start event."""
     deltas: list[Object]
-    if "text" in block:
-        deltas = [{"text": piece} for piece in pieces(block["text"])]
-    else:
-        call = dict(block["toolUse"])
-        deltas = [{"toolUse": {"input": piece}} for piece in pieces(dumps(call.pop("input")))]
-        yield event("contentBlockStart", contentBlockIndex=index, start={"toolUse": call})
+    match block, part:
+        case {"text": text}, _:
+            deltas = [{"text": piece} for piece in pieces(text)]
+        case {"reasoningContent": {"reasoningText": sealed}}, _:
+            said = [{"text": piece} for piece in pieces(sealed["text"])]
+            said.append({"signature": sealed["signature"]})
+            deltas = [{"reasoningContent": piece} for piece in said]
+        case {"toolUse": call}, Call():
+            start = {"toolUseId": call["toolUseId"], "name": call["name"]}
+            yield event("contentBlockStart", contentBlockIndex=index, start={"toolUse": start})
+            deltas = [{"toolUse": {"input": piece}} for piece in pieces(part.arguments)]
+        case _:
+            deltas = [block]  # redacted content, whole
     for delta in deltas:
         yield event("contentBlockDelta", contentBlockIndex=index, delta=delta)
     yield event("contentBlockStop", contentBlockIndex=index)
@@ -322,4 +466,9 @@ API = Api(
     fault=lambda status, message: Refused(message, status=status),
     envelope=lambda refused, _: {"message": refused.message},
     headers=headers,
+    array="messages",
+    said=said,
+    normal=normal,
+    atoms=iter_atoms,
+    model=model_of,
 )

@@ -1,19 +1,35 @@
 """OpenAI Chat Completions: `POST .../chat/completions`, and what its relatives share with it.
 
-A relative is a `Dialect` (its words) and a few functions of its own.  Copilot is a plain dialect.
+A relative is a `Dialect` (its words) and a few functions of its own.  Reasoning is theirs: plain
+chat completions say none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Block,
+    Call,
+    Context,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Step,
+    Text,
+)
 from tests.loopback.script import ScriptError
 from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
-from tests.loopback.wire import dumps, pieces, sse
+from tests.loopback.wire import pieces, sse
 
 MAX_CALL_ID = 40  # characters
 MAX_CONTENT = 1_048_576  # characters
@@ -46,7 +62,7 @@ class Dialect:
 OPENAI_WORDS = Dialect()
 
 
-def check(request: Request, _: Strictness) -> None:
+def check(request: Request, _: Strictness, __: Issued) -> None:
     """Refuse what the API refuses."""
     body = request.json
     model = need(body, "model", str)
@@ -222,23 +238,27 @@ def tool_calls(answer: Answer, context: Context) -> list[Object]:
         {
             "id": context.id("call_", 24, index),
             "type": "function",
-            "function": {"name": call.name, "arguments": dumps(call.args)},
+            "function": {"name": call.name, "arguments": call.arguments},
         }
         for index, call in enumerate(answer.calls)
     ]
 
 
-def message(answer: Answer, context: Context) -> Object:
-    """The assistant message."""
-    if answer.reasoning is not None:
-        raise ScriptError("script: chat completions do not answer with reasoning")
+def message(answer: Answer, context: Context, **reasoning: Json) -> Object:
+    """The assistant message, with the fields that a relative has for REASONING."""
     calls = tool_calls(answer, context)
     found: Object = {"role": "assistant", "content": answer.text or (None if calls else "")}
-    return {**found, "tool_calls": calls} if calls else found
+    return {**found, **reasoning, **({"tool_calls": calls} if calls else {})}
+
+
+def plain_message(answer: Answer, context: Context) -> Object:
+    if answer.thinks:
+        raise ScriptError("script: chat completions do not answer with reasoning")
+    return message(answer, context)
 
 
 def document(answer: Answer, context: Context) -> Json:
-    return complete(message(answer, context), answer, context)
+    return complete(plain_message(answer, context), answer, context)
 
 
 def complete(said: Object, answer: Answer, context: Context) -> Object:
@@ -261,19 +281,14 @@ def head(context: Context, kind: str) -> Object:
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
-    said = message(answer, context)
-    yield from stream(text_deltas(said), call_deltas(said), answer, context)
+    said = plain_message(answer, context)
+    yield from stream(deltas(answer, said), answer, context)
 
 
 def stream(
-    texts: Iterator[Object],
-    calls: Iterator[Object],
-    answer: Answer,
-    context: Context,
-    *,
-    usage_always: bool = False,
+    deltas: Iterator[Object], answer: Answer, context: Context, *, usage_always: bool = False
 ) -> Iterator[bytes]:
-    """The chunks of a completion: role, TEXTS, CALLS, end, usage."""
+    """The chunks of a completion: role, DELTAS, end, usage; no calls before an error."""
     asked = (context.request.json.get("stream_options") or {}).get("include_usage") is True
     extra = {"usage": None} if asked else {}
 
@@ -282,7 +297,9 @@ def stream(
         return sse({**head(context, "chat.completion.chunk"), "choices": [choice], **extra})
 
     yield chunk({"role": "assistant", "content": ""})
-    for delta in texts:
+    for delta in deltas:
+        if answer.error is not None and "tool_calls" in delta:
+            break
         yield chunk(delta)
     if answer.error is not None:
         yield sse(
@@ -296,8 +313,6 @@ def stream(
             }
         )
         return
-    for delta in calls:
-        yield chunk(delta)
     yield chunk({}, "tool_calls" if answer.calls else "stop")
     if asked or usage_always:
         yield sse(
@@ -310,20 +325,112 @@ def stream(
     yield b"data: [DONE]\n\n"
 
 
-def text_deltas(said: Object) -> Iterator[Object]:
-    """Deltas of the text fields of a message, in the order in which they are sent."""
-    for name in ("reasoning_content", "content"):
-        for piece in pieces(said.get(name) or ""):
-            yield {name: piece}
+def no_deltas(_: int, block: Block) -> Iterator[Object]:
+    raise ScriptError(f"script: not a block of this API: {block!r}")
 
 
-def call_deltas(said: Object) -> Iterator[Object]:
-    """Each call begins with its id and name, then its arguments come in pieces."""
-    for index, call in enumerate(said.get("tool_calls", ())):
-        function = {**call["function"], "arguments": ""}
-        yield {"tool_calls": [{"index": index, **call, "function": function}]}
-        for piece in pieces(call["function"]["arguments"]):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+def deltas(
+    answer: Answer,
+    said: Object,
+    reason: Callable[[int, Block], Iterator[Object]] = no_deltas,
+    call: Callable[[int, Object], Iterator[Object]] | None = None,
+) -> Iterator[Object]:
+    """The deltas of the message SAID, block by block.
+
+    REASON makes those of a block of reasoning, given its number, CALL those of a call, given its
+    number among the calls.
+    """
+    calls = enumerate(said.get("tool_calls", ()))
+    for number, block in enumerate(answer.blocks):
+        match block:
+            case Text(text):
+                yield from ({"content": piece} for piece in pieces(text))
+            case Call():
+                yield from (call or call_deltas)(*next(calls))
+            case _:
+                yield from reason(number, block)
+
+
+def call_deltas(index: int, call: Object) -> Iterator[Object]:
+    """A call begins with its id and name, then its arguments come in pieces."""
+    function = {**call["function"], "arguments": ""}
+    yield {"tool_calls": [{"index": index, **call, "function": function}]}
+    for piece in pieces(call["function"]["arguments"]):
+        yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+# What comes back
+
+MARKS = ("cache_control", "copilot_cache_control")
+
+
+def normal(element: Object) -> Object:
+    """The message without what says nothing: null, empty lists and content, marks, positions."""
+    content = []
+    for chunk in join_chunks(get_chunks(element)):
+        bare = {name: value for name, value in chunk.items() if name not in MARKS}
+        if bare["type"] == "thinking":
+            bare["thinking"] = join_chunks(bare["thinking"])
+        content.append(bare)
+    calls = [
+        {name: value for name, value in call.items() if name not in ("index", *MARKS)}
+        for call in element.get("tool_calls") or ()
+    ]
+    whole = {**element, "content": content, "tool_calls": calls}
+    return {
+        name: value
+        for name, value in whole.items()
+        if value is not None and value != [] and name not in MARKS
+    }
+
+
+def get_chunks(message: Object) -> list[Object]:
+    """The content of MESSAGE as a list of objects, none of them empty text."""
+    content = message.get("content") or []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [chunk for chunk in content if chunk != {"type": "text", "text": ""}]
+
+
+def join_chunks(chunks: Sequence[Object]) -> list[Object]:
+    """CHUNKS with neighbours that are text and nothing else joined."""
+    joined: list[Object] = []
+    for chunk in chunks:
+        if joined and is_plain(joined[-1]) and is_plain(chunk):
+            joined[-1] = {**chunk, "text": joined[-1]["text"] + chunk["text"]}
+        else:
+            joined.append(chunk)
+    return joined
+
+
+def is_plain(chunk: Object) -> bool:
+    return set(chunk) == {"type", "text"} and chunk["type"] == "text"
+
+
+def iter_atoms(message: Object) -> Iterator[Atom]:
+    """What a message of any relative can be known by."""
+    if message["role"] != "assistant":
+        return
+    for call in message.get("tool_calls") or ():
+        yield Atom("id", call["id"])
+        yield Atom("arguments", call["function"]["arguments"])
+    for name in ("reasoning_content", "reasoning_text", "reasoning"):
+        yield from some("reasoning", message.get(name))
+    yield from some("seal", message.get("reasoning_opaque"))
+    details = message.get("reasoning_details")
+    for detail in details if isinstance(details, list) else ():
+        for name in ("signature", "data"):
+            yield from some("seal", detail.get(name) if isinstance(detail, dict) else None)
+    for chunk in get_chunks(message):
+        yield from some("seal", chunk.get("signature"))
+    texts = "".join(chunk["text"] for chunk in get_chunks(message) if chunk["type"] == "text")
+    yield from some("text", texts.strip())
+
+
+def some(kind: Literal["seal", "reasoning", "text"], value: Json) -> Iterator[Atom]:
+    """An atom of KIND if VALUE is a text that says something."""
+    if isinstance(value, str) and value:
+        yield Atom(kind, value)
 
 
 FAULTS = {
@@ -359,22 +466,20 @@ def event_stream(_: Request) -> str:
     return "text/event-stream; charset=utf-8"
 
 
-def make_api(name: str, route: str) -> Api:
-    """An API that is chat completions without any difference."""
-    return Api(
-        name=name,
-        route=re.compile(route),
-        check=check,
-        misshapen=misshapen,
-        steps=steps,
-        streams=streams,
-        document=document,
-        events=events,
-        stream_type=event_stream,
-        fault=fault,
-        envelope=envelope,
-    )
-
-
-COPILOT = make_api("copilot", r"/copilot(?:/v1)?/chat/completions")
-OPENAI = make_api("openai", r"(?:/.+)?/chat/completions")
+OPENAI = Api(
+    name="openai",
+    route=re.compile(r"(?:/.+)?/chat/completions"),
+    check=check,
+    misshapen=misshapen,
+    steps=steps,
+    streams=streams,
+    document=document,
+    events=events,
+    stream_type=event_stream,
+    fault=fault,
+    envelope=envelope,
+    array="messages",
+    said=lambda answer, context: (plain_message(answer, context),),
+    normal=normal,
+    atoms=iter_atoms,
+)

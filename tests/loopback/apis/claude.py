@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tests.loopback.model import Answer
-from tests.loopback.script import ScriptError
-
 Version = tuple[int, int]
 
 NAME = re.compile(r"(opus|sonnet|haiku|fable|mythos)-(\d)(?:-(\d)(?!\d))?")
@@ -55,9 +52,3 @@ def always_thinks(model: str) -> bool:
     """Whether the model thinks on every request, so that no tool can be forced."""
     family, version = parse_model(model)
     return family in ("fable", "mythos") and version >= (5, 1)
-
-
-def refuse_reasoning(answer: Answer, api: str) -> None:
-    """Stop a script that wants reasoning from an API where it is signed or does not exist."""
-    if answer.reasoning is not None:
-        raise ScriptError(f"script: the {api} API here does not answer with reasoning")

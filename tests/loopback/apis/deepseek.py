@@ -7,9 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tests.loopback.apis import chat
-from tests.loopback.model import Answer, Context, Json, Object, Refused, Request
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Block,
+    Context,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Thinking,
+)
 from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
+from tests.loopback.wire import pieces
 
 WORDS = chat.Dialect(
     unanswered=(
@@ -20,9 +31,10 @@ WORDS = chat.Dialect(
     fixed_code="invalid_request_error",
 )
 DEFAULT_REASONING = "The user wants an answer."
+NO_REASONING = ("reasoning_content", "")
 
 
-def check(request: Request, strictness: Strictness) -> None:
+def check(request: Request, strictness: Strictness, _: Issued) -> None:
     """Refuse what the API refuses."""
     need(request.json, "model", str)
     messages = chat.get_messages(request.json, WORDS)
@@ -54,25 +66,43 @@ def misshapen(path: str, expected: str) -> Refused:
     return WORDS.refusal(chat.misshapen(path, expected).message, None)
 
 
+def with_reasoning(answer: Answer, context: Context) -> Answer:
+    """ANSWER, which has reasoning if the server demands it back."""
+    demanded = context.strictness.strict_reasoning and thinks(context.request.json)
+    if answer.thinks or not demanded:
+        return answer
+    return replace(answer, blocks=(Thinking(DEFAULT_REASONING), *answer.blocks))
+
+
 def message(answer: Answer, context: Context) -> Object:
-    reasoning = answer.reasoning
-    if reasoning is None and context.strictness.strict_reasoning and thinks(context.request.json):
-        reasoning = DEFAULT_REASONING
-    said = chat.message(replace(answer, reasoning=None), context)
-    said["content"] = said["content"] or ""
-    return said if reasoning is None else {**said, "reasoning_content": reasoning}
+    reasoning = {"reasoning_content": answer.reasoning} if answer.thinks else {}
+    said = chat.message(answer, context, **reasoning)
+    return {**said, "content": said["content"] or ""}
 
 
 def document(answer: Answer, context: Context) -> Json:
+    answer = with_reasoning(answer, context)
     return chat.complete(message(answer, context), answer, context)
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
-    said = message(answer, context)
+    answer = with_reasoning(answer, context)
+    deltas = chat.deltas(answer, message(answer, context), reasoning_deltas)
     yield b": keep-alive\n\n"
-    yield from chat.stream(
-        chat.text_deltas(said), chat.call_deltas(said), answer, context, usage_always=True
-    )
+    yield from chat.stream(deltas, answer, context, usage_always=True)
+
+
+def reasoning_deltas(number: int, block: Block) -> Iterator[Object]:
+    if not isinstance(block, Thinking):
+        yield from chat.no_deltas(number, block)
+    else:
+        yield from ({"reasoning_content": piece} for piece in [*pieces(block.text)] or [""])
+
+
+def normal(element: Object) -> Object:
+    """As in chat; no reasoning is the empty string too, which the API demands."""
+    whole = chat.normal(element)
+    return {name: value for name, value in whole.items() if (name, value) != NO_REASONING}
 
 
 API = replace(
@@ -83,4 +113,6 @@ API = replace(
     misshapen=misshapen,
     document=document,
     events=events,
+    said=lambda answer, context: (message(with_reasoning(answer, context), context),),
+    normal=normal,
 )

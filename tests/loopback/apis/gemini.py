@@ -9,9 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
-from tests.loopback.shape import need, want
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Call,
+    Context,
+    EmptyText,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Step,
+    Text,
+    Thinking,
+)
+from tests.loopback.script import ScriptError
+from tests.loopback.seals import NONCE, opens, seal
+from tests.loopback.shape import need, optional, want
 from tests.loopback.strictness import Strictness
 from tests.loopback.wire import dumps, pieces, sse
 
@@ -33,6 +51,8 @@ SIGNATURE = (
     " tools to work correctly, and missing thought_signature may lead to degraded model"
     " performance. Additional data, function call `default_api:{name}` , position {position}."
 )
+CORRUPTED = "Corrupted thought signature."
+DUMMIES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 
 TOP = {
     "contents",
@@ -70,7 +90,7 @@ STATUSES = {
 }
 
 
-def check(request: Request, strictness: Strictness) -> None:
+def check(request: Request, strictness: Strictness, issued: Issued) -> None:
     """Refuse what the API refuses."""
     check_fields(request.json, TOP, "")
     contents = want(request.json.get("contents", []), list, "contents")
@@ -82,6 +102,7 @@ def check(request: Request, strictness: Strictness) -> None:
     check_pairing(merge(contents) if strictness.merge_contents else contents)
     if strictness.strict_signatures:
         check_signatures(contents)
+    check_seals(contents, model_of(request), issued)
 
 
 def camel(name: str) -> str:
@@ -133,6 +154,9 @@ def check_part(part: Object, path: str) -> None:
             f"* GenerateContentRequest.{path}.data: required oneof field 'data' must have one"
             " initialized field\n"
         )
+    for name in ("thoughtSignature", "thought_signature"):
+        optional(part, name, str, path)
+    optional(part, "thought", bool, path)
     if found[0] == "text":
         need(part, "text", str, path)
     elif camel(found[0]) == "functionCall":
@@ -145,6 +169,7 @@ def check_called(value: Json, allowed: Iterable[str], data: str, path: str) -> N
     check_fields(want(value, dict, path), allowed, path)
     if not need(value, "name", str, path):
         raise Refused(f"* GenerateContentRequest.{path}.name: Name cannot be empty.\n")
+    optional(value, "id", str, path)
     want(value.get(data) or {}, dict, f"{path}.{data}")
 
 
@@ -209,6 +234,27 @@ def check_signatures(contents: Sequence[Object]) -> None:
             )
 
 
+def check_seals(contents: Sequence[Object], model: str, issued: Issued) -> None:
+    """A signature stands once, on the part that it was made for; two values are taken for any."""
+    seen: set[str] = set()
+    for content in contents:
+        for part in content["parts"]:
+            token = signature_of(part)
+            if not token or token in DUMMIES or issued.is_foreign("gemini", token, model):
+                continue
+            if token in seen or not opens(token, "gemini", model, sealed_text(part)):
+                raise Refused(CORRUPTED)
+            seen.add(token)
+
+
+def sealed_text(part: Object) -> str:
+    """What the signature of PART vouches for."""
+    call = part.get("functionCall")
+    if call is None:
+        return str(part.get("text"))
+    return f"{call['name']} {dumps(call.get('args') or {})}"
+
+
 def misshapen(path: str, expected: str) -> Refused:
     if not expected:
         return Refused(f"* GenerateContentRequest.{path}: required field is not specified\n")
@@ -240,17 +286,46 @@ def usage(answer: Answer, context: Context) -> Object:
     }
 
 
-def call_parts(answer: Answer, context: Context) -> list[Object]:
+def make_parts(answer: Answer, context: Context) -> list[Object]:
+    """The parts of the answer; a streamed text is several.
+
+    The first call is signed; without calls it is the last text, which may be empty.
+    """
+    streamed = streams(context.request)
     parts: list[Object] = []
-    for index, call in enumerate(answer.calls):
-        made: Object = {"name": call.name, "args": call.args}
-        if context.strictness.gemini_call_ids:
-            made["id"] = context.id("", 8, index)
-        part: Object = {"functionCall": made}
-        if index == 0 and context.strictness.strict_signatures:
-            part["thoughtSignature"] = context.id("", 60) + "="
-        parts.append(part)
+    for block in answer.blocks:
+        match block:
+            case Thinking(text):
+                parts += [{**part, "thought": True} for part in make_texts(text, streamed)]
+            case Text(text):
+                parts += make_texts(text, streamed)
+            case EmptyText():
+                parts.append({"text": ""})
+            case Call():
+                parts.append({"functionCall": make_call(block, context, len(parts))})
+            case _:
+                raise ScriptError(f"script: not a block of the gemini API: {block!r}")
+    if context.strictness.strict_signatures or answer.thinks:
+        sign(parts, context)
     return parts
+
+
+def make_texts(text: str, streamed: bool) -> list[Object]:
+    return [{"text": piece} for piece in (pieces(text) if streamed else [text]) if piece]
+
+
+def make_call(call: Call, context: Context, index: int) -> Object:
+    made: Object = {"name": call.name, "args": call.args}
+    return {**made, "id": context.id("", 8, index)} if context.strictness.gemini_call_ids else made
+
+
+def sign(parts: Sequence[Object], context: Context) -> None:
+    """Add the signature to the part that has it."""
+    calls = [part for part in parts if "functionCall" in part]
+    texts = [part for part in parts if "text" in part and not part.get("thought")]
+    for part in calls[:1] or texts[-1:]:
+        nonce, model = context.id("", NONCE), model_of(context.request)
+        part["thoughtSignature"] = seal(nonce, "gemini", model, sealed_text(part))
 
 
 def response(
@@ -271,27 +346,18 @@ def model_of(request: Request) -> str:
     return request.path.rpartition("/")[2].partition(":")[0]
 
 
-def thoughts(text: str | None) -> list[Object]:
-    return [{"text": text, "thought": True}] if text else []
-
-
 def document(answer: Answer, context: Context) -> Json:
-    texts = [{"text": answer.text}] if answer.text else []
-    return response(
-        [*thoughts(answer.reasoning), *texts, *call_parts(answer, context)], answer, context
-    )
+    return response(make_parts(answer, context), answer, context)
 
 
 def iter_responses(answer: Answer, context: Context) -> Iterator[Json]:
-    """One response a delta; the last says why it stopped."""
-    parts = [part for piece in pieces(answer.reasoning or "") for part in thoughts(piece)]
-    parts += [{"text": piece} for piece in pieces(answer.text)]
+    """One response a part; the last says why it stopped.  No calls before an error."""
+    parts = make_parts(answer, context)
     if answer.error is not None:
-        for part in parts:
+        for part in takewhile(lambda part: "functionCall" not in part, parts):
             yield response([part], answer, context, last=False)
         yield make_envelope(fault(503, answer.error))
         return
-    parts += call_parts(answer, context)
     for number, part in enumerate(parts or [{"text": ""}], 1):
         yield response([part], answer, context, last=number >= len(parts))
 
@@ -334,6 +400,51 @@ def envelope(refused: Refused, request: Request) -> Json:
     return [whole] if streams(request) and not is_sse(request) else whole
 
 
+def said(answer: Answer, context: Context) -> tuple[Object, ...]:
+    parts = make_parts(answer, context)
+    return ({"role": "model", "parts": parts},) if parts else ()
+
+
+def normal(content: Object) -> Object:
+    """The content with neighbours that are text and nothing else joined."""
+    parts: list[Object] = []
+    for part in get_contents({"contents": [content]})[0]["parts"]:
+        if "functionCall" in part:
+            args = dumps(part["functionCall"].get("args") or {})
+            parts.append({**part, "functionCall": {**part["functionCall"], "args": args}})
+        elif parts and is_plain(parts[-1]) and is_plain(part) and same_kind(parts[-1], part):
+            parts[-1] = {**part, "text": parts[-1]["text"] + part["text"]}
+        else:
+            parts.append(part)
+    return {"role": role_of(content), "parts": parts}
+
+
+def is_plain(part: Object) -> bool:
+    return set(part) <= {"text", "thought"} and "text" in part
+
+
+def same_kind(before: Object, after: Object) -> bool:
+    return bool(before.get("thought")) == bool(after.get("thought"))
+
+
+def iter_atoms(content: Object) -> Iterator[Atom]:
+    """Calls are known by their ids, or by what they say where they have none."""
+    if role_of(content) != "model" and not any(map(signature_of, content["parts"])):
+        return
+    for part in normal(content)["parts"]:
+        if token := signature_of(part):
+            yield Atom("seal", token)
+        if call := part.get("functionCall"):
+            yield (
+                Atom("id", call["id"])
+                if call.get("id")
+                else Atom("call", f"{call['name']} {call['args']}")
+            )
+            yield Atom("arguments", call["args"])
+        elif text := str(part.get("text") or "").strip():
+            yield Atom("reasoning" if part.get("thought") else "text", text)
+
+
 API = Api(
     name="gemini",
     route=re.compile(r"(?:/.+)?/models/[^/:]+:(?:generateContent|streamGenerateContent)"),
@@ -346,4 +457,9 @@ API = Api(
     stream_type=stream_type,
     fault=fault,
     envelope=envelope,
+    array="contents",
+    said=said,
+    normal=normal,
+    atoms=iter_atoms,
+    model=model_of,
 )

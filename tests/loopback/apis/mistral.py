@@ -1,4 +1,7 @@
-"""Mistral: chat completions with a strict order of roles and counts instead of ids."""
+"""Mistral: chat completions with a strict order of roles and counts instead of ids.
+
+Content with reasoning is a list of chunks.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,24 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tests.loopback.apis import chat
-from tests.loopback.model import Answer, Context, Json, Object, Refused, Request
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Block,
+    Call,
+    Context,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Text,
+    Thinking,
+)
 from tests.loopback.script import ScriptError
-from tests.loopback.shape import need
+from tests.loopback.seals import NONCE, opens, seal
+from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
+from tests.loopback.wire import pieces
 
 CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 FUNCTION = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -24,7 +41,7 @@ AFTER = {
 ORDER = "invalid_request_message_order"
 
 
-def check(request: Request, strictness: Strictness) -> None:
+def check(request: Request, strictness: Strictness, issued: Issued) -> None:
     """Refuse what the validator of the API refuses when it serves."""
     need(request.json, "model", str)
     messages = chat.get_messages(request.json, chat.OPENAI_WORDS)
@@ -33,6 +50,7 @@ def check(request: Request, strictness: Strictness) -> None:
     check_order(messages)
     check_counts(messages)
     check_last(messages)
+    check_thoughts(messages, str(request.json["model"]), issued)
 
 
 def check_message(message: Object, strictness: Strictness) -> None:
@@ -99,11 +117,53 @@ def check_last(messages: Sequence[Object]) -> None:
     )
 
 
-def message(answer: Answer, context: Context) -> Object:
+def check_thoughts(messages: Sequence[Object], model: str, issued: Issued) -> None:
+    """Reasoning that is signed is as it was; what the API would say is not known."""
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        for index, chunk in enumerate(content if isinstance(content, list) else ()):
+            path = f"messages[{number}].content[{index}]"
+            if chunk["type"] != "thinking" or chunk.get("signature") is None:
+                continue
+            text = "".join(
+                need(want(part, dict, f"{path}.thinking"), "text", str, f"{path}.thinking")
+                for part in need(chunk, "thinking", list, path)
+            )
+            token = need(chunk, "signature", str, path)
+            if not issued.is_foreign("mistral", token, model) and not opens(
+                token, "mistral", model, text
+            ):
+                raise Refused(f"Invalid signature in {path}")
+
+
+def content(answer: Answer, context: Context) -> str | list[Object]:
+    """The content: a string unless there is reasoning in it."""
     if answer.text and answer.calls and context.strictness.exclusive_content:
         raise ScriptError("script: text and calls in one message need exclusive_content off")
-    said = chat.message(answer, context)
-    said["content"] = said["content"] or ""
+    if not answer.thinks:
+        return answer.text
+    if answer.calls and context.strictness.exclusive_content:
+        raise ScriptError("script: reasoning and calls in one message need exclusive_content off")
+    chunks = (make_chunk(n, block, context) for n, block in enumerate(answer.blocks))
+    return [chunk for chunk in chunks if chunk]
+
+
+def make_chunk(number: int, block: Block, context: Context) -> Object:
+    """BLOCK as a chunk of the content; a call is none."""
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Thinking(text):
+            token = seal(context.id("", NONCE, number), "mistral", context.model, text)
+            parts = [{"type": "text", "text": text}]
+            return {"type": "thinking", "thinking": parts, "closed": True, "signature": token}
+        case Call():
+            return {}
+    raise ScriptError(f"script: not a block of the mistral API: {block!r}")
+
+
+def message(answer: Answer, context: Context) -> Object:
+    said = {**chat.message(answer, context), "content": content(answer, context)}
     for index, call in enumerate(said.get("tool_calls", ())):
         call["id"] = context.id("", 9, index)
     return said
@@ -114,16 +174,22 @@ def document(answer: Answer, context: Context) -> Json:
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
-    said = message(answer, context)
-    yield from chat.stream(
-        chat.text_deltas(said), call_deltas(said), answer, context, usage_always=True
-    )
+    def reasoning_deltas(number: int, block: Block) -> Iterator[Object]:
+        """The text of a chunk in pieces, then its signature."""
+        whole = make_chunk(number, block, context)
+        for part in whole["thinking"]:
+            for piece in pieces(part["text"]):
+                thinking = [{**part, "text": piece}]
+                yield {"content": [{"type": "thinking", "thinking": thinking, "closed": False}]}
+        yield {"content": [{**whole, "thinking": []}]}
+
+    deltas = chat.deltas(answer, message(answer, context), reasoning_deltas, call_deltas)
+    yield from chat.stream(deltas, answer, context, usage_always=True)
 
 
-def call_deltas(said: Object) -> Iterator[Object]:
-    """Calls come whole, one a chunk."""
-    for index, call in enumerate(said.get("tool_calls", ())):
-        yield {"content": "", "tool_calls": [{"index": index, **call}]}
+def call_deltas(index: int, call: Object) -> Iterator[Object]:
+    """A call comes whole."""
+    yield {"content": "", "tool_calls": [{"index": index, **call}]}
 
 
 def envelope(refused: Refused, _: Request) -> Json:
@@ -144,4 +210,5 @@ API = replace(
     document=document,
     events=events,
     envelope=envelope,
+    said=lambda answer, context: (message(answer, context),),
 )

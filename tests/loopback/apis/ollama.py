@@ -5,16 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import groupby
 
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
-from tests.loopback.shape import need, want
+from tests.loopback.issued import Issued
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Call,
+    Context,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Step,
+    Text,
+    Thinking,
+)
+from tests.loopback.script import ScriptError
+from tests.loopback.shape import need, nullable, want
 from tests.loopback.strictness import Strictness
 from tests.loopback.wire import dumps, pieces
 
 ROLES = ("system", "user", "assistant", "tool")
 
 
-def check(request: Request, _: Strictness) -> None:
+def check(request: Request, _: Strictness, __: Issued) -> None:
     """Refuse what does not fit the server's types."""
     if not want(request.json.get("model", ""), str, "model"):
         raise Refused("model is required")
@@ -26,8 +42,8 @@ def check_message(message: Object) -> None:
     role = want(message.get("role", ""), str, "messages.role")
     if role not in ROLES:
         raise Refused(f"invalid role: {role}")
-    want(message.get("content") or "", str, "messages.content")
-    want(message.get("thinking") or "", str, "messages.thinking")
+    for name in ("content", "thinking"):
+        nullable(message, name, str, "messages")
     for call in want(message.get("tool_calls") or [], list, "messages.tool_calls"):
         path = "messages.tool_calls"
         function = need(want(call, dict, path), "function", dict, path)
@@ -78,13 +94,20 @@ def tool_calls(answer: Answer) -> list[Object]:
     ]
 
 
-def document(answer: Answer, context: Context) -> Json:
+def message(answer: Answer) -> Object:
+    """What the assistant says, without its role."""
     said: Object = {"content": answer.text}
+    if not all(isinstance(block, Thinking) for block in answer.hidden):
+        raise ScriptError("script: Ollama has no hidden reasoning")
     if answer.reasoning:
         said["thinking"] = answer.reasoning
     if answer.calls:
         said["tool_calls"] = tool_calls(answer)
-    return line(context, said, **ending(answer, context))
+    return said
+
+
+def document(answer: Answer, context: Context) -> Json:
+    return line(context, message(answer), **ending(answer, context))
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
@@ -93,16 +116,49 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
 
 
 def iter_lines(answer: Answer, context: Context) -> Iterator[Object]:
-    for piece in pieces(answer.reasoning or ""):
-        yield line(context, {"thinking": piece})
-    for piece in pieces(answer.text):
-        yield line(context, {"content": piece})
+    """Text in pieces as it comes; calls whole, those that stand together in one line."""
+    calls = iter(message(answer).get("tool_calls", ()))
+    for kind, blocks in groupby(answer.blocks, type):
+        if kind is Call and answer.error is not None:
+            break
+        if kind is Call:
+            yield line(context, {"tool_calls": [next(calls) for _ in blocks]})
+            continue
+        name = "content" if kind is Text else "thinking"
+        for block in blocks:
+            assert isinstance(block, Text | Thinking)
+            for piece in pieces(block.text):
+                yield line(context, {name: piece})
     if answer.error is not None:
         yield {"error": answer.error}
         return
-    if answer.calls:
-        yield line(context, {"tool_calls": tool_calls(answer)})
     yield line(context, {}, **ending(answer, context))
+
+
+def normal(element: Object) -> Object:
+    """The message without what says nothing; its arguments as JSON text."""
+    calls = [
+        {**call, "function": {**call["function"], "arguments": arguments_of(call)}}
+        for call in element.get("tool_calls") or ()
+    ]
+    whole = {**element, "tool_calls": calls}
+    return {name: value for name, value in whole.items() if value not in (None, "", [])}
+
+
+def arguments_of(call: Object) -> str:
+    return dumps(call["function"].get("arguments") or {})
+
+
+def iter_atoms(element: Object) -> Iterator[Atom]:
+    """Calls have no ids; those that are alike are not told apart."""
+    if element.get("role") != "assistant":
+        return
+    for call in element.get("tool_calls") or ():
+        yield Atom("call", f"{call['function']['name']} {arguments_of(call)}")
+        yield Atom("arguments", arguments_of(call))
+    for kind, name in (("reasoning", "thinking"), ("text", "content")):
+        if text := (element.get(name) or "").strip():
+            yield Atom(kind, text)  # type: ignore[arg-type]  # a literal by table
 
 
 API = Api(
@@ -117,4 +173,8 @@ API = Api(
     stream_type=lambda _: "application/x-ndjson",
     fault=lambda status, message: Refused(message, status=status),
     envelope=lambda refused, _: {"error": refused.message},
+    array="messages",
+    said=lambda answer, _: ({"role": "assistant", **message(answer)},),
+    normal=normal,
+    atoms=iter_atoms,
 )

@@ -1,7 +1,8 @@
 """OpenAI Responses: `POST .../v1/responses`.
 
 Calls and outputs are items of their own and are paired by id alone: each call has an output further
-on, each output a call further back.
+on, each output a call further back.  An item that names itself by an id of the provider is bound to
+the reasoning that it was issued with, and that reasoning to what followed it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tests.loopback.apis import chat, claude
-from tests.loopback.model import Answer, Api, Context, Json, Object, Refused, Request, Step
+from tests.loopback.apis import chat
+from tests.loopback.issued import Issued, Response
+from tests.loopback.model import (
+    Answer,
+    Api,
+    Atom,
+    Block,
+    Call,
+    Context,
+    Json,
+    Object,
+    Refused,
+    Request,
+    Step,
+    Text,
+    Thinking,
+)
+from tests.loopback.script import ScriptError
+from tests.loopback.seals import NONCE, opens, seal
 from tests.loopback.shape import ShapeError, need, want
 from tests.loopback.strictness import Strictness
-from tests.loopback.wire import dumps, pieces, sse
+from tests.loopback.wire import pieces, sse
 
 MAX_ID = 64  # characters
 ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -22,8 +40,10 @@ ROLES = ("user", "assistant", "system", "developer")
 REQUIRED = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("call_id",),
-    "reasoning": ("id",),
+    "reasoning": (),
 }
+ENCRYPTED = "gAAAAAB"  # what encrypted content begins with
+INCLUDE = "reasoning.encrypted_content"
 USER_PARTS = ("input_text", "input_image", "input_file")
 ASSISTANT_PARTS = ("output_text", "refusal")
 
@@ -32,7 +52,7 @@ def refuse(message: str, param: str = "input", code: str | None = None) -> Refus
     return Refused(message, param=param, code=code)
 
 
-def check(request: Request, _: Strictness) -> None:
+def check(request: Request, _: Strictness, issued: Issued) -> None:
     """Refuse what the API refuses."""
     need(request.json, "model", str)
     if isinstance(request.json.get("input"), str):
@@ -43,6 +63,8 @@ def check(request: Request, _: Strictness) -> None:
     check_unique(items)
     check_pairing(items)
     check_followed(items)
+    check_reasoning(items, request.json, issued)
+    check_companions(items, issued)
 
 
 def kind_of(item: Object) -> str:
@@ -58,6 +80,8 @@ def check_item(item: Object, path: str) -> None:
     check_ids(item, kind, path)
     if kind == "message":
         check_message(item, path)
+    elif kind == "reasoning":
+        check_summary(item, path)
     elif kind == "function_call_output" and not isinstance(item.get("output"), str):
         need(item, "output", list, path)
 
@@ -88,6 +112,15 @@ def check_ids(item: Object, kind: str, path: str) -> None:
             f"{path}.id",
             "invalid_value",
         )
+
+
+def check_summary(item: Object, path: str) -> None:
+    if item.get("encrypted_content") is None:
+        need(item, "id", str, path)
+    else:
+        need(item, "encrypted_content", str, path)
+    for index, part in enumerate(need(item, "summary", list, path)):
+        need(want(part, dict, f"{path}.summary[{index}]"), "text", str, f"{path}.summary[{index}]")
 
 
 def check_message(item: Object, path: str) -> None:
@@ -160,10 +193,71 @@ def check_followed(items: Sequence[Object]) -> None:
         )
         if kind_of(after) == "function_call" or after.get("role") == "assistant":
             continue
-        raise refuse(
-            f"Item '{item['id']}' of type 'reasoning' was provided without its required following"
-            " item."
-        )
+        raise unfollowed(item)
+
+
+def unfollowed(item: Object) -> Refused:
+    return refuse(
+        f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following"
+        " item."
+    )
+
+
+def check_reasoning(items: Sequence[Object], body: Object, issued: Issued) -> None:
+    """Reasoning is encrypted by us and for this model, or still stored."""
+    for item in items:
+        if kind_of(item) != "reasoning":
+            continue
+        blob = item.get("encrypted_content")
+        if blob is not None:
+            token = blob.removeprefix(ENCRYPTED)
+            if not opens(token, "responses", str(body["model"]), summary_of(item)):
+                raise refuse(
+                    f"The encrypted content {blob[:12]}... could not be verified. Reason: Encrypted"
+                    " content could not be decrypted or parsed.",
+                    code="invalid_encrypted_content",
+                )
+        elif body.get("store") is False:
+            raise not_found(
+                item["id"],
+                " Items are not persisted when `store` is set to false. Try again with `store` set"
+                " to true, or remove this item from your input.",
+            )
+        elif not issued.find("responses", Atom("id", item["id"])):
+            raise not_found(item["id"])
+
+
+def not_found(name: str, more: str = "") -> Refused:
+    return Refused(f"Item with id '{name}' not found.{more}", status=404, param="input")
+
+
+def summary_of(item: Object) -> str:
+    return "".join(part["text"] for part in item["summary"])
+
+
+def check_companions(items: Sequence[Object], issued: Issued) -> None:
+    """What was issued with reasoning comes with it, and reasoning with what followed it."""
+    for number, item in enumerate(items):
+        for place in issued.find("responses", Atom("id", item.get("id") or "")):
+            elements = place.response.elements
+            if kind_of(item) == "reasoning":
+                after = items[number + 1]  # something follows, by `check_followed`
+                if not all(is_same(e, after) for e in elements[place.index + 1 :][:1]):
+                    raise unfollowed(item)
+                continue
+            thoughts = [e for e in elements[: place.index] if kind_of(e) == "reasoning"]
+            if thoughts and not any(is_same(thoughts[-1], each) for each in items[:number]):
+                raise refuse(
+                    f"Item '{item['id']}' of type '{kind_of(item)}' was provided without its"
+                    f" required 'reasoning' item: '{thoughts[-1]['id']}'."
+                )
+
+
+def is_same(element: Object, item: Object) -> bool:
+    """Whether ITEM is ELEMENT, by its id or, without one, by what it is."""
+    if item.get("id") is not None:
+        return bool(item["id"] == element["id"])
+    return set(iter_atoms(item)) <= set(iter_atoms(element))
 
 
 def steps(body: Object) -> list[Step]:
@@ -188,42 +282,132 @@ def get_texts(content: Json) -> tuple[str, ...]:
 
 
 def usage(answer: Answer, context: Context) -> Object:
-    output = len(answer.text) // 4 + 1
+    thought = len(answer.reasoning) // 4
+    output = len(answer.text) // 4 + 1 + thought
     return {
         "input_tokens": context.input_tokens,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": thought},
         "total_tokens": context.input_tokens + output,
     }
 
 
 def output(answer: Answer, context: Context) -> list[Object]:
-    claude.refuse_reasoning(answer, "responses")
-    items: list[Object] = []
-    if answer.text:
-        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
-        items.append(
-            {
+    """The items, in order; text before a call is commentary."""
+    blocks = [block for block in answer.blocks if block != Text("")]
+    calls = [number for number, block in enumerate(blocks) if isinstance(block, Call)]
+    return [
+        make_item(number, block, context, final=not any(call > number for call in calls))
+        for number, block in enumerate(blocks)
+    ]
+
+
+def make_item(number: int, block: Block, context: Context, *, final: bool) -> Object:
+    match block:
+        case Thinking(text):
+            item: Object = {
+                "type": "reasoning",
+                "id": context.id("rs_", 48, number),
+                "summary": [{"type": "summary_text", "text": text}] if text else [],
+            }
+            if encrypts(context):
+                nonce = context.id("", NONCE, number)
+                item["encrypted_content"] = ENCRYPTED + seal(
+                    nonce, "responses", context.model, text
+                )
+            return item
+        case Text(text):
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+            return {
                 "type": "message",
-                "id": context.id("msg_", 48),
+                "id": context.id("msg_", 48, number),
                 "status": "completed",
                 "role": "assistant",
                 "content": [part],
+                "phase": "final_answer" if final else "commentary",
             }
-        )
-    for index, call in enumerate(answer.calls):
-        items.append(
-            {
+        case Call(name):
+            return {
                 "type": "function_call",
-                "id": context.id("fc_", 48, index),
-                "call_id": context.id("call_", 24, index),
-                "name": call.name,
-                "arguments": dumps(call.args),
+                "id": context.id("fc_", 48, number),
+                "call_id": context.id("call_", 24, number),
+                "name": name,
+                "arguments": block.arguments,
                 "status": "completed",
             }
-        )
-    return items
+    raise ScriptError(f"script: not a block of the responses API: {block!r}")
+
+
+def encrypts(context: Context) -> bool:
+    """Whether reasoning comes with its encrypted content."""
+    body = context.request.json
+    if INCLUDE in want(body.get("include") or [], list, "include"):
+        return True
+    return context.strictness.encrypted_by_default and body.get("store") is False
+
+
+def said(answer: Answer, context: Context) -> tuple[Object, ...]:
+    items = output(answer, context)
+    return tuple({k: v for k, v in item.items() if k != "status"} for item in items)
+
+
+def returnable(response: Response) -> list[Object | None]:
+    """Reasoning that is neither stored nor encrypted cannot come back, and no id that needs it.
+
+    Nor can reasoning that nothing followed.
+    """
+    elements = response.elements
+    thoughts = [kind_of(element) == "reasoning" for element in elements]
+    lost = [
+        thought and (all(thoughts[number:]) or is_gone(element, response.body))
+        for number, (thought, element) in enumerate(zip(thoughts, elements, strict=True))
+    ]
+    return [
+        None if gone else without_id(element) if any(lost[:number]) else element
+        for number, (gone, element) in enumerate(zip(lost, elements, strict=True))
+    ]
+
+
+def is_gone(element: Object, body: Object) -> bool:
+    """Whether the reasoning ELEMENT is neither stored nor encrypted."""
+    return body.get("store") is False and "encrypted_content" not in element
+
+
+def without_id(element: Object) -> Object:
+    return {name: value for name, value in element.items() if name != "id"}
+
+
+def normal(item: Object) -> Object:
+    """The item without its status, its content as parts without empty lists."""
+    whole = {"type": "message", **item}
+    content = item.get("content")
+    if isinstance(content, str):
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
+        content = [{"type": kind, "text": content}]
+    if isinstance(content, list):
+        whole["content"] = [{k: v for k, v in p.items() if v not in ([], None)} for p in content]
+    return {k: v for k, v in whole.items() if k != "status" and v is not None}
+
+
+def iter_atoms(item: Object) -> Iterator[Atom]:
+    kind = kind_of(item)
+    if kind not in PREFIXES or item.get("role", "assistant") != "assistant":
+        return
+    if item.get("id"):
+        yield Atom("id", item["id"])
+    if kind == "function_call":
+        yield Atom("id", item["call_id"])
+        yield Atom("arguments", item["arguments"])
+    elif kind == "reasoning":
+        if item.get("encrypted_content"):
+            yield Atom("seal", item["encrypted_content"])
+        if text := summary_of(item):
+            yield Atom("reasoning", text)
+    else:
+        content = normal(item)["content"]
+        text = "".join(part["text"] for part in content if part["type"] == "output_text")
+        yield Atom("text", text.strip())
 
 
 def document(answer: Answer, context: Context) -> Json:
@@ -254,9 +438,7 @@ def iter_events(answer: Answer, context: Context) -> Iterator[tuple[str, Object]
     for index, item in enumerate(whole["output"]):
         if item["type"] == "function_call" and answer.error is not None:
             break
-        yield from (
-            message_events(index, item) if item["type"] == "message" else call_events(index, item)
-        )
+        yield from EVENTS[item["type"]](index, item)
     if answer.error is not None:
         failure = {"code": "server_error", "message": answer.error}
         yield "error", {**failure, "param": None, "error": {"type": "server_error", **failure}}
@@ -289,6 +471,26 @@ def call_events(index: int, item: Object) -> Iterator[tuple[str, Object]]:
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
+def reasoning_events(index: int, item: Object) -> Iterator[tuple[str, Object]]:
+    """Encrypted content is in the finished item alone."""
+    place = {"item_id": item["id"], "output_index": index, "summary_index": 0}
+    started = {"type": "reasoning", "id": item["id"], "summary": []}
+    yield "response.output_item.added", {"output_index": index, "item": started}
+    for part in item["summary"]:
+        yield "response.reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
+        for piece in pieces(part["text"]):
+            yield "response.reasoning_summary_text.delta", {**place, "delta": piece}
+        yield "response.reasoning_summary_text.done", {**place, "text": part["text"]}
+        yield "response.reasoning_summary_part.done", {**place, "part": part}
+    yield "response.output_item.done", {"output_index": index, "item": item}
+
+
+EVENTS = {
+    "message": message_events,
+    "function_call": call_events,
+    "reasoning": reasoning_events,
+}
+
 API = Api(
     name="responses",
     route=re.compile(r"(?:/\w+)*/responses"),
@@ -301,4 +503,9 @@ API = Api(
     stream_type=chat.event_stream,
     fault=chat.fault,
     envelope=chat.envelope,
+    array="input",
+    said=said,
+    normal=normal,
+    atoms=iter_atoms,
+    returnable=returnable,
 )
