@@ -499,9 +499,8 @@ class Service:
     def _breaches(self, plan: Plan, provider: Provider) -> tuple[Reason, ...]:
         """Return the published rules that the newest elements break, from the last prompt on."""
         items = plan.sent.items
-        first = max(0, len(items) - MAX_CHECKED)
-        at = min(plan.start, len(items))
-        while at > first and (at == len(items) or items[at].message.role is not Role.USER):
+        at = max(plan.start, len(items) - MAX_CHECKED, 0)
+        while at and (at >= len(items) or items[at].message.role is not Role.USER):
             at -= 1
         texts = [each.message.raw or self._read(each.message.exact) for each in items[at:]]
         found = provider.check([text for text in texts if text is not None])

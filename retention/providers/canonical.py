@@ -223,15 +223,21 @@ def build_message(raw: bytes, element: Element) -> Message:
     role = element.role
     if role is Role.USER and parts[0].kind is _RESULT:
         role = Role.TOOL
-    named = (PartKind.CALL, _RESULT)
+    ids: tuple[str | None, ...] = ()
+    reasoned = False
+    for piece in element.pieces:
+        if piece.kind is PartKind.EMPTY:
+            reasoned = True
+        elif piece.kind is PartKind.CALL or piece.kind is _RESULT:
+            ids += (piece.id,)
     return Message(
         role=role,
         exact=digest("message", raw),
         size=len(raw),
         parts=parts,
         raw=raw,
-        ids=tuple([piece.id for piece in element.pieces if piece.kind in named]),
-        reasoned=any([piece.kind is PartKind.EMPTY for piece in element.pieces]),
+        ids=ids,
+        reasoned=reasoned,
         marks=element.marks,
     )
 
