@@ -8,7 +8,7 @@ import msgspec
 
 from retention.errors import InvalidPayload
 from retention.model import Reason
-from retention.providers import openai, rules
+from retention.providers import openai, openai_edits, rules, splice
 from retention.providers.base import Provider
 from retention.providers.canonical import make_reader
 
@@ -27,6 +27,7 @@ _check_chat = rules.make_check(
     rules.pair_calls,
     rules.unique_ids,
     rules.no_empty_content,
+    openai.no_bare_reasoning,
 )
 
 
@@ -56,6 +57,22 @@ def check(array: list[bytes]) -> tuple[Reason, ...]:
         return reasons  # which name the unreadable element already
 
 
+def fill(raw: bytes) -> bytes:
+    """Give a message of the assistant an empty text of reasoning where it has none (rule G4).
+
+    Of null, of nothing and of "" the API takes the last alone.
+    """
+    if bytes(_read_reasoned(raw).reasoning_content)[:1] == b'"':
+        return raw
+    return splice.set_member(raw, splice.whole(raw), "reasoning_content", b'""')
+
+
+def strip(raw: bytes) -> bytes:
+    """Leave reasoning out of a message of the assistant, but for the text that must be there."""
+    left = openai_edits.strip(raw)
+    return left and fill(left)
+
+
 PROVIDER = Provider(
     api="deepseek",
     array="messages",
@@ -65,4 +82,11 @@ PROVIDER = Provider(
     merge=openai.merge,
     result=openai.result,
     check=check,
+    head=openai_edits.head,
+    assemble=openai.PROVIDER.assemble,
+    rename=openai_edits.rename,
+    id_pattern=r".+",  # its own are longer than 40 characters
+    make_id=openai_edits.make_id,
+    strip=strip,
+    fill=fill,
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from retention.model import Identity, Message, Role
-from retention.providers import openai, rules
-from retention.providers.base import Provider, Shape
+from retention.providers import openai, openai_edits, rules
+from retention.providers.base import Provider, Response, Shape
+
+_IDS = r"[a-zA-Z0-9]{9}"
 
 # mistral-common's validator in serving mode; each other order is answered with code 3230.
 _ORDER = {
@@ -30,12 +34,31 @@ check = rules.make_check(
     openai.read,
     rules.pair_calls,
     rules.unique_ids,
-    rules.match_ids(r"[a-zA-Z0-9]{9}"),
+    rules.match_ids(_IDS),
     rules.match_names(r"[a-zA-Z0-9_-]{1,64}"),
     rules.last_role(Role.USER, Role.TOOL),
     rules.follow_roles(_ORDER),
     rules.no_empty_content,
+    openai.no_bare_reasoning,
 )
+
+
+def assemble(body: bytes) -> Response:
+    """Return the response in BODY.
+
+    The API leaves out the count of cached tokens where it is 0.
+    """
+    response = openai.PROVIDER.assemble(body)
+    usage = response.usage
+    if usage is None or usage.input is None or usage.cached is not None:
+        return response
+    return msgspec.structs.replace(response, usage=msgspec.structs.replace(usage, cached=0))
+
+
+def make_id(seed: str) -> str:
+    """Return an id of the form of Mistral's."""
+    return seed[:9]
+
 
 PROVIDER = Provider(
     api="mistral",
@@ -46,4 +69,10 @@ PROVIDER = Provider(
     merge=openai.merge,
     result=openai.result,
     check=check,
+    head=openai_edits.head,
+    assemble=assemble,
+    rename=openai_edits.rename,
+    id_pattern=_IDS,
+    make_id=make_id,
+    strip=openai_edits.strip,
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
 from retention.errors import InvalidPayload
-from retention.model import Identity, Message, PartKind, Role
-from retention.providers import rules, splice
+from retention.model import Identity, Message, PartKind, Reason, Role
+from retention.providers import openai_edits, openai_response, rules, splice, streams
 from retention.providers.base import Provider, Shape
 from retention.providers.canonical import (
     Element,
@@ -39,6 +40,8 @@ _MISTRAL = re.compile(r"mi[sx]tral|ministral|devstral|codestral|magistral|pixtra
 # "Conversation roles must alternate user/assistant/user/assistant/..."
 _GEMMA = re.compile(r"gemma", re.IGNORECASE)
 
+_BESIDE = empty_piece("reasoning")  # all that stands beside a content
+
 
 class _Part(msgspec.Struct, gc=False):
     type: str = ""
@@ -62,6 +65,7 @@ class _Call(msgspec.Struct, gc=False):
     id: str | None = None
     function: _Function | None = None
     custom: _Custom | None = None
+    extra_content: msgspec.Raw = _NONE
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -69,6 +73,12 @@ class _Message(msgspec.Struct, gc=False):
     content: str | list[_Part] | None = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
+    reasoning_content: msgspec.Raw = _NONE
+    reasoning: msgspec.Raw = _NONE
+    reasoning_details: msgspec.Raw = _NONE
+    reasoning_text: msgspec.Raw = _NONE
+    reasoning_opaque: msgspec.Raw = _NONE
+    extra_content: msgspec.Raw = _NONE
 
 
 class _Parts(msgspec.Struct, gc=False):
@@ -96,7 +106,16 @@ def read(raw: bytes) -> Element:
         pieces = []
     if message.tool_calls:
         pieces += [_read_call(call) for call in message.tool_calls]
+    if role is Role.ASSISTANT and _is_reasoned(message):
+        pieces.append(_BESIDE)
     return Element(role, pieces)
+
+
+def _is_reasoned(message: _Message) -> bool:
+    """Whether reasoning or signatures stand beside the content of MESSAGE."""
+    found = [getattr(message, key) for key in openai_edits.REASONING]
+    found += [call.extra_content for call in message.tool_calls or ()]
+    return any(bytes(raw) not in openai_edits.NOTHING for raw in found)
 
 
 def _read_part(raw: bytes, at: int, role: Role, part: _Part) -> Piece:
@@ -185,12 +204,20 @@ def _append(raw: bytes, text: str) -> bytes:
     return splice.append_item(raw, content, part)
 
 
+def no_bare_reasoning(elements: list[Element]) -> Iterator[Reason]:
+    """Reasoning beside a content does not stand for it."""
+    for at, element in enumerate(elements):
+        if element.pieces == [_BESIDE]:
+            yield Reason(code="empty_content", detail=str(at))
+
+
 check = rules.make_check(
     read,
     rules.pair_calls,
     rules.unique_ids,
-    rules.match_ids(r".{1,40}"),
+    rules.match_ids(openai_edits.CALL_IDS),
     rules.no_empty_content,
+    no_bare_reasoning,
 )
 
 PROVIDER = Provider(
@@ -202,4 +229,10 @@ PROVIDER = Provider(
     merge=merge,
     result=result,
     check=check,
+    head=openai_edits.head,
+    assemble=streams.make_assemble(openai_response.assemble, read),
+    rename=openai_edits.rename,
+    id_pattern=openai_edits.CALL_IDS,
+    make_id=openai_edits.make_id,
+    strip=openai_edits.strip,
 )

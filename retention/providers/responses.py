@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from retention.errors import InvalidPayload
 from retention.model import Identity, Message, PartKind, Reason, Role
-from retention.providers import rules, splice
+from retention.providers import openai_edits, responses_response, rules, splice, streams
 from retention.providers.base import Provider, Shape
 from retention.providers.canonical import (
     Element,
@@ -32,6 +32,20 @@ _ROLES = {
     "system": Role.SYSTEM,
     "developer": Role.SYSTEM,
 }
+_IDS = r"[a-zA-Z0-9_-]{1,64}"  # of calls; that of an item is another
+# Items that the API takes without an id, and then without looking for the reasoning behind them.
+_BY_VALUE = ("message", "function_call", "custom_tool_call")
+_UNIMPORTANT = frozenset(
+    (
+        "stream",
+        "stream_options",
+        "store",
+        "metadata",
+        "user",
+        "safety_identifier",
+        "max_output_tokens",
+    )
+)
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -176,10 +190,26 @@ def _append(raw: bytes, key: str, text: str) -> bytes:
     return splice.append_item(raw, content, part)
 
 
+def rename(raw: bytes, ids: Sequence[str | None]) -> bytes:
+    """Give the call or output of an item the first of IDS; None leaves it as it is."""
+    return openai_edits.set_id(raw, "call_id", ids[0] if ids else None)
+
+
+def strip(raw: bytes) -> bytes:
+    """Leave reasoning out of the assistant's items; b"" for reasoning, and what needs it.
+
+    "Item 'fc_...' of type 'function_call' was provided without its required 'reasoning' item"
+    holds for an item with an id.  Those of tools that the server ran must have one.
+    """
+    if _read_named(raw).type not in _BY_VALUE:
+        return b""
+    return splice.drop_members(raw, splice.whole(raw), "id")
+
+
 _check_items = rules.make_check(
     read,
     rules.answer_calls,
-    rules.match_ids(r"[a-zA-Z0-9_-]{1,64}"),
+    rules.match_ids(_IDS),
     rules.unique_ids,
 )
 
@@ -220,4 +250,10 @@ PROVIDER = Provider(
     merge=merge,
     result=result,
     check=check,
+    head=openai_edits.make_head(_UNIMPORTANT, system="instructions"),
+    assemble=streams.make_assemble(responses_response.assemble, read),
+    rename=rename,
+    id_pattern=_IDS,
+    make_id=openai_edits.make_id,
+    strip=strip,
 )
