@@ -168,6 +168,7 @@ Signal a `user-error' if it has none yet."
   :doc "Keymap of `gptel-retention-inspect-mode'."
   :parent (make-composed-keymap button-buffer-map special-mode-map)
   "s" #'gptel-retention-status
+  "e" #'gptel-retention-explain
   "l" #'gptel-retention-log
   "o" #'gptel-retention-show
   "?" #'gptel-retention-menu)
@@ -185,17 +186,18 @@ Signal a `user-error' if it has none yet."
         source
       (user-error "[retention] The conversation's buffer is gone"))))
 
-(defun gptel-retention-inspect--display (name source insert)
+(defun gptel-retention-inspect--display (name source insert &optional mode)
   "Show the buffer *retention NAME* about the buffer SOURCE.
 INSERT is a function that inserts its content, called with SOURCE
 current before, and again when the buffer is reverted.  It returns a
-function without arguments that inserts."
+function without arguments that inserts.  MODE is the major mode,
+`gptel-retention-inspect-mode' by default."
   ;; An error of the backend leaves no empty buffer behind.
   (let* ((fill (with-current-buffer source (funcall insert)))
          (buffer (get-buffer-create (format "*retention %s*" name))))
     (with-current-buffer buffer
       (unless (derived-mode-p 'gptel-retention-inspect-mode)
-        (gptel-retention-inspect-mode))
+        (funcall (or mode #'gptel-retention-inspect-mode)))
       (setq gptel-retention-inspect--source source
             revert-buffer-function
             (lambda (&rest _)
@@ -284,9 +286,13 @@ edits are held back at step %s.\n"
 
 (defun gptel-retention-inspect--insert-request (request)
   "Insert REQUEST, a plist, as a line and what belongs to it."
-  (insert (format "#%-4s turn %-3s %-6s %s  %7s  %s kept, %s new\n"
-                  (plist-get request :request) (plist-get request :turn)
-                  (plist-get request :origin)
+  (let ((number (plist-get request :request)))
+    (insert-text-button (format "#%s" number)
+                        'action (lambda (_) (gptel-retention-explain number))
+                        'follow-link t)
+    (indent-to 6 1))
+  (insert (format "turn %-3s %-6s %s  %7s  %s kept, %s new\n"
+                  (plist-get request :turn) (plist-get request :origin)
                   (gptel-retention-inspect--time (plist-get request :at))
                   (file-size-human-readable (plist-get request :bytes))
                   (plist-get request :kept) (plist-get request :new)))
@@ -299,6 +305,85 @@ edits are held back at step %s.\n"
   (seq-do (lambda (reason)
             (insert "      " (gptel-retention-inspect--reason reason) "\n"))
           (plist-get request :reasons)))
+
+;;; Explain
+
+(defvar-local gptel-retention-inspect--request nil
+  "Number of the request that this buffer explains, nil for none.")
+
+(defvar-keymap gptel-retention-explain-mode-map
+  :doc "Keymap of `gptel-retention-explain-mode'."
+  :parent gptel-retention-inspect-mode-map
+  "n" #'gptel-retention-explain-next
+  "p" #'gptel-retention-explain-previous)
+
+(define-derived-mode gptel-retention-explain-mode gptel-retention-inspect-mode
+  "Retention-Explain"
+  "Major mode of the buffer that explains a request.
+\\{gptel-retention-explain-mode-map}"
+  :interactive nil
+  (setq truncate-lines nil
+        fill-column 80))
+
+;;;###autoload
+(defun gptel-retention-explain (&optional request)
+  "Explain the last request of this conversation, or REQUEST, a number.
+It is shown what of the request before was kept, what was put in, where
+the two first differ and why, and what the provider reported.
+Interactively a numeric prefix argument is the number."
+  (interactive (list (and current-prefix-arg
+                          (prefix-numeric-value current-prefix-arg))))
+  (gptel-retention-inspect--display
+   "explain" (gptel-retention-inspect--conversation-buffer)
+   (lambda () (gptel-retention-inspect--explain (or request 0)))
+   #'gptel-retention-explain-mode))
+
+(defun gptel-retention-explain-next (&optional count)
+  "Explain the next request, or with COUNT that many further on."
+  (interactive "p" gptel-retention-explain-mode)
+  (let ((request (+ (or gptel-retention-inspect--request 0) (or count 1))))
+    (if (< request 1)
+        (user-error "[retention] No earlier request")
+      (gptel-retention-explain request))))
+
+(defun gptel-retention-explain-previous (&optional count)
+  "Explain the request before, or with COUNT that many further back."
+  (interactive "p" gptel-retention-explain-mode)
+  (gptel-retention-explain-next (- (or count 1))))
+
+(defun gptel-retention-inspect--explain (request)
+  "Ask why REQUEST, 0 for the last one, was as it was.
+Return a function to insert the answer."
+  (let* ((name (buffer-name))
+         (answer (gptel-retention-inspect--ask
+                  "inspect/explain"
+                  (list :id (gptel-retention-inspect--id)
+                        :request request
+                        :limit 1)))
+         (found (seq-find #'identity (plist-get answer :requests))))
+    (lambda ()
+      (setq gptel-retention-inspect--request (plist-get found :request))
+      (if found
+          (gptel-retention-inspect--insert-explained
+           found name (plist-get answer :total))
+        (insert (format "No request of %s so far.\n" name))))))
+
+(defun gptel-retention-inspect--insert-explained (request name total)
+  "Insert the explanation of REQUEST, one of TOTAL in the conversation NAME."
+  (gptel-retention-inspect--heading
+   (format "Request %s of %s in %s (%s), turn %s, %s"
+           (plist-get request :request) total name
+           (plist-get request :origin) (plist-get request :turn)
+           (gptel-retention-inspect--time (plist-get request :at))))
+  (insert "\n")
+  (seq-do (lambda (line)
+            (let ((start (point))
+                  (fill-prefix (make-string 11 ?\s)))
+              (insert (format "%-11s%s\n" (plist-get line :label)
+                              (plist-get line :text)))
+              ;; The spaces in a text that was sent are not ours to change.
+              (fill-region start (point) nil t)))
+          (plist-get request :lines)))
 
 ;;; Log
 
@@ -454,6 +539,7 @@ Interactively it is the one at point, or it is read."
   "What can be done with this conversation."
   [["Show"
     ("s" "status" gptel-retention-status)
+    ("e" "explain" gptel-retention-explain)
     ("l" "log" gptel-retention-log)
     ("o" "object" gptel-retention-show)
     ("S" "sections" gptel-retention-list-sections)]

@@ -65,6 +65,18 @@ def test_requests_are_told_from_the_newest_asked_for(store: Store, chat: Adapter
     ]  # fmt: skip
 
 
+def test_what_the_views_read_crosses_the_wire_whatever_its_value(
+    store: Store, chat: Adapter
+) -> None:
+    alter(store, chat.id, 3, turn=0, at=0.0, origin="")
+
+    wire = msgspec.json.decode(msgspec.json.encode(told(store, chat.id)))
+
+    assert wire["total"] == 3
+    assert {"request", "turn", "at", "origin", "lines"} <= set(wire["requests"][0])
+    assert set(wire["requests"][0]["lines"][0]) == {"label", "text"}
+
+
 @pytest.mark.parametrize("request_number", [-1, 4])
 def test_a_request_that_never_was_is_refused(
     store: Store, chat: Adapter, request_number: int

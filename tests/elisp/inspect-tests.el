@@ -24,7 +24,7 @@
          (setq gptel-retention-id "abc")
          (unwind-protect
              (progn ,@body)
-           (dolist (name '("status" "log" "object" "sections"))
+           (dolist (name '("status" "explain" "log" "object" "sections"))
              (when-let* ((buffer (get-buffer
                                   (format "*retention %s*" name))))
                (kill-buffer buffer))))))))
@@ -102,6 +102,83 @@ mouse-1: menu"))))
                              (inspect-tests-text (gptel-retention-status))))
     (should-error (gptel-retention-log) :type 'user-error)
     (should-not (test-helper-methods))))
+
+(defun inspect-tests-explained (number)
+  "Return a step that explains request NUMBER of three."
+  `( :result
+     ( :id "abc" :total 3
+       :requests
+       [( :request ,number :turn 2 :at 0 :origin "loop" :provider "m at P"
+          :lines
+          [(:label "Provider" :text "m at P")
+           (:label "Compared" :text "The list of tools changed (added: fetch), \
+so the provider has to read it all again.")
+           (:label "  now" :text "\"two  spaces\"")])])))
+
+(defun inspect-tests-asked ()
+  "Return the requests that the backend was asked to explain."
+  (mapcar (lambda (entry) (plist-get (plist-get entry :params) :request))
+          (test-helper-log "inspect/explain")))
+
+(ert-deftest inspect-explain-tells-the-last-request ()
+  "The lines of the backend stand below a heading, 80 columns wide."
+  (inspect-tests-with `(("inspect/explain" . [,(inspect-tests-explained 3)]))
+    (should (string-match-p
+             (rx bos "Request 3 of 3 in chat (loop), turn 2, " (+ nonl) "\n\n"
+                 "Provider   m at P\n"
+                 "Compared   The list of tools changed (added: fetch), so the "
+                 "provider has to read\n"
+                 "           it all again.\n"
+                 "  now      \"two  spaces\"\n" eos)
+             (inspect-tests-text (gptel-retention-explain))))
+    (should (equal (mapcar (lambda (entry) (plist-get entry :params))
+                           (test-helper-log "inspect/explain"))
+                   '((:id "abc" :request 0 :limit 1))))))
+
+(ert-deftest inspect-explain-moves-between-requests ()
+  "Keys lead to the requests on either side, and ask again for this one."
+  (inspect-tests-with
+      `(("inspect/explain" . [,(inspect-tests-explained 3)
+                              ,(inspect-tests-explained 2)
+                              ,(inspect-tests-explained 2)
+                              ,(inspect-tests-explained 3)
+                              ,(inspect-tests-explained 1)]))
+    (with-current-buffer (gptel-retention-explain)
+      (call-interactively (key-binding "p"))
+      (call-interactively (key-binding "g"))
+      (call-interactively (key-binding "n"))
+      (let ((current-prefix-arg 2))
+        (call-interactively (key-binding "p")))
+      (should (string-prefix-p "Request 1 of 3" (buffer-string)))
+      (should-error (call-interactively (key-binding "p")) :type 'user-error))
+    (let ((current-prefix-arg 2))
+      (call-interactively #'gptel-retention-explain))
+
+    (should (equal (inspect-tests-asked) '(0 2 2 3 1 2)))))
+
+(ert-deftest inspect-explain-needs-a-request ()
+  "Without one there is nothing to explain, and nowhere to go."
+  (inspect-tests-with
+      '(("inspect/explain" . [(:result (:id "abc" :total 0 :requests []))]))
+    (with-current-buffer (gptel-retention-explain)
+      (should (equal (buffer-string) "No request of chat so far.\n"))
+      (should-error (gptel-retention-explain-previous) :type 'user-error))))
+
+(ert-deftest inspect-status-leads-to-the-explanation ()
+  "The number of a request is a button that explains it."
+  (inspect-tests-with
+      `(("inspect/requests"
+         . [(:result ( :id "abc" :turns 1 :requests
+                       [( :request 1234567 :turn 1 :origin "buffer" :at 0
+                          :bytes 5 :kept 0 :new 1)]))])
+        ("inspect/explain" . [,(inspect-tests-explained 2)]))
+    (with-current-buffer (gptel-retention-status)
+      (goto-char (point-min))
+      (forward-button 1)
+      (should (looking-at-p "#1234567 turn 1"))
+      (push-button))
+
+    (should (equal (inspect-tests-asked) '(1234567)))))
 
 (ert-deftest inspect-log-shows-rows-and-deliveries ()
   "A row has its digest as a button; a delivery says what it carried."
@@ -238,7 +315,7 @@ e: Another.
 
 (ert-deftest inspect-menu-has-only-commands ()
   "Each key of the menu runs a command that exists."
-  (dolist (key '("s" "l" "o" "S" "m" "g" "F" "r" "i"))
+  (dolist (key '("s" "e" "l" "o" "S" "m" "g" "F" "r" "i"))
     (let ((command (cl-find-if
                     (lambda (value)
                       (and (symbolp value)
