@@ -1,6 +1,6 @@
 """Builders with defaults, and a client that plays conversations against the planning core.
 
-Messages are built in Anthropic's shape; `translate` gives them in that of another API.
+Messages are built in Anthropic's shape; `dialects.translate` gives them in that of another API.
 """
 
 from __future__ import annotations
@@ -13,23 +13,33 @@ from typing import Any
 
 import msgspec
 
-from retention.arrays import Sent, State, Step
+from retention.arrays import Sent, State, Step, make_sent
 from retention.digest import Digest, digest
 from retention.errors import UnknownState
 from retention.ledger import Log
-from retention.model import Conversation, Face, Identity, Message, Reminder, Row, RowId, Section
+from retention.marking import wants_marks
+from retention.model import (
+    START,
+    Conversation,
+    Face,
+    Identity,
+    Message,
+    Origin,
+    Reminder,
+    Row,
+    RowId,
+    Section,
+)
 from retention.ordinary import UnheldText
 from retention.planning import Plan, plan_buffer, plan_loop
 from retention.protocol import PROTOCOL
-from retention.providers import Provider, choose
+from retention.providers import Head, Provider, Response, choose
 from retention.request import Request, View
 from retention.sections import CLOSE, OPEN, update_conditions
 from retention.service import Service, identity_digest
 from retention.settling import Ending, apply_ids, plan_turn_end, settle
 from retention.store import Store
-
-Element = dict[str, Any]
-
+from tests.dialects import ARRAYS, Element, body, translate
 
 # Builders
 
@@ -48,6 +58,11 @@ def assistant(*content: str | Element) -> Element:
 def call(name: str = "read", id: str = "c1", **arguments: object) -> Element:
     """Return a call, to be put into an `assistant` message."""
     return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+def thinking(text: str = "hm", signature: str = "sig") -> Element:
+    """Return a block of reasoning, to be put into an `assistant` message."""
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def result(*texts: str, ids: Sequence[str] = ("c1", "c2", "c3")) -> Element:
@@ -86,69 +101,28 @@ def unit_digest(unit: bytes | str) -> Digest:
     return digest("part", unit.encode() if isinstance(unit, str) else unit)
 
 
-def identity(api: str = "anthropic", model: str = "claude-test") -> Identity:
+def identity(api: str = "anthropic", model: str = "claude-test", cache: str = "") -> Identity:
     """Return the identity of a provider."""
-    return Identity(api=api, backend="Test", host="localhost", model=model)
-
-
-def translate(element: Element, api: str) -> list[Element]:
-    """Return ELEMENT, in Anthropic's shape, as the elements that gptel builds for API."""
-    if api == "anthropic":
-        return [element]
-    if api == "bedrock":
-        return [{"role": element["role"], "content": _blocks_of_bedrock(element["content"])}]
-    return list(_elements_of_chat(element))
-
-
-def _blocks_of_bedrock(content: str | list[Element]) -> list[Element]:
-    if isinstance(content, str):
-        return [{"text": content}]
-    blocks = []
-    for block in content:
-        if block["type"] == "text":
-            blocks.append({"text": block["text"]})
-        elif block["type"] == "tool_use":
-            use = {"toolUseId": block["id"], "name": block["name"], "input": block["input"]}
-            blocks.append({"toolUse": use})
-        else:
-            content = [{"text": block["content"]}]
-            blocks.append({"toolResult": {"toolUseId": block["tool_use_id"], "content": content}})
-    return blocks
-
-
-def _elements_of_chat(element: Element) -> list[Element]:
-    content = element["content"]
-    if isinstance(content, str):
-        return [element]
-    results = [b for b in content if b["type"] == "tool_result"]
-    if results:
-        return [
-            {"role": "tool", "tool_call_id": b["tool_use_id"], "content": b["content"]}
-            for b in results
-        ]
-    said: Element = {
-        "role": element["role"],
-        "content": "".join(b["text"] for b in content if b["type"] == "text") or None,
-    }
-    calls = [b for b in content if b["type"] == "tool_use"]
-    if calls:
-        said["tool_calls"] = [
-            {
-                "id": b["id"],
-                "type": "function",
-                "function": {"name": b["name"], "arguments": json.dumps(b["input"])},
-            }
-            for b in calls
-        ]
-    return [said]
+    return Identity(api=api, backend="Test", host="localhost", model=model, cache=cache)
 
 
 # A client of the core
 
 
-def encode(element: Element) -> bytes:
-    """Return the exact JSON text of ELEMENT."""
+def encode(element: Element | bytes) -> bytes:
+    """Return the exact JSON text of ELEMENT, which may be one."""
+    if isinstance(element, bytes):
+        return element
     return json.dumps(element, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def encode_all(elements: Iterable[Element | bytes], api: str) -> list[bytes]:
+    """Return the JSON texts of ELEMENTS in the shape of API; a JSON text stays as it is."""
+    return [
+        encode(each)
+        for element in elements
+        for each in ([element] if isinstance(element, bytes) else translate(element, api))
+    ]
 
 
 def text_of(raw: bytes | Element) -> str:
@@ -160,7 +134,7 @@ def text_of(raw: bytes | Element) -> str:
         if block.get("type") == "tool_result":
             texts.append(block["content"])
         else:
-            texts.append(block.get("text") or f"{block['name']}()")
+            texts.append(block.get("text") or block.get("thinking") or f"{block['name']}()")
     texts += [f"{c['function']['name']}()" for c in element.get("tool_calls", ())]
     return " ".join(texts)
 
@@ -222,6 +196,9 @@ class Harness:
     frozen: bool = False
     shape: str = ""
     context: bool = True
+    cache: str = ""
+    marks: bool = True
+    head: Head = Head()  # noqa: RUF009 - frozen
     record: Conversation = field(default_factory=lambda: Conversation(id="0" * 32))
     log: Log = field(default_factory=Log)
     objects: dict[Digest, bytes] = field(default_factory=dict)
@@ -234,13 +211,25 @@ class Harness:
 
     @property
     def provider(self) -> Provider:
-        return choose(identity(self.api, self.model), "messages")
+        return choose(self.identity, ARRAYS.get(self.api, "messages"))
+
+    @property
+    def identity(self) -> Identity:
+        """The provider identity as the service has it: planned marks are a cache policy (F2)."""
+        planned = self.marks and wants_marks(self.cache)
+        return identity(self.api, self.model, f"{self.cache} planned" if planned else self.cache)
 
     def parse(self, elements: Sequence[Element]) -> list[Message]:
         return [self.provider.parse(raw) for raw in self.encode(elements)]
 
     def encode(self, elements: Sequence[Element]) -> list[bytes]:
-        return [encode(e) for element in elements for e in translate(element, self.api)]
+        return encode_all(elements, self.api)
+
+    def respond(self, response: Sequence[Element] | None) -> Response | None:
+        """Return what the provider sent, given its own messages; None if it was not captured."""
+        if response is None:
+            return None
+        return Response(elements=tuple(self.encode(response)), complete=True)
 
     # What a client does
 
@@ -286,19 +275,24 @@ class Harness:
         sections: Sequence[Section] = (),
         reminders: Sequence[Reminder] = (),
         change: Callable[[list[bytes]], list[bytes]] = list,
+        response: Response | Sequence[Element] | None = None,
+        hooked: bool = False,
     ) -> Sending:
         """Dispatch what was sent last and ELEMENTS behind it, and commit it.
 
         SPAN is what the round added as the buffer shows it, by default the same.  CHANGE stands for
-        another package that edits what was sent before.
+        another package that edits what was sent before.  RESPONSE is what the provider sent, by its
+        own messages; HOOKED tells that a hook changed a call.
         """
         held, base = self._sent
         assert base is not None, "a loop begins with a buffer request"
         payload = change(held) + self.encode(elements)
         keep = _common(held, payload)
+        request = self._request(payload[keep:], keep, span or elements, sections, reminders, None)
+        said = response if isinstance(response, Response) else self.respond(response)
         plan = plan_loop(
-            self._request(payload[keep:], keep, span or elements, sections, reminders, None),
-            self._view(self._sent_state(base)),
+            msgspec.structs.replace(request, hooked=hooked),
+            msgspec.structs.replace(self._view(self._sent_state(base)), response=said),
             self.record.next_round,
         )
         array = self._apply(plan, payload)
@@ -310,6 +304,7 @@ class Harness:
         before = self.record
         settled = settle(plan, self.log, before.next_row, before.next_round, sending.next_row)
         self.objects |= plan.texts
+        self.objects[identity_digest(self.identity)] = msgspec.json.encode(self.identity)
         for domain, data in plan.objects:
             self.objects[digest(domain, data)] = data
         for new in settled.rows:
@@ -335,27 +330,47 @@ class Harness:
         self._check(sending)
         return sending
 
-    def end(self, *elements: Element, whole: Sequence[Element] = ()) -> None:
-        """End the turn: ELEMENTS are its last piece, WHOLE the region."""
-        ending = Ending(
-            span=self.parse(elements), whole=self.parse(whole), rounds=tuple(self.rounds)
-        )
+    def end(
+        self,
+        *elements: Element,
+        whole: Sequence[Element] = (),
+        response: Sequence[Element] | None = None,
+    ) -> None:
+        """End the turn: ELEMENTS are its last piece, WHOLE the region, RESPONSE as in `loop`."""
         sent = self._last[0]
+        said = self.respond(response)
+        own = [self.provider.parse(raw) for raw in said.elements] if said else []
+        ending = Ending(
+            span=self.parse(elements), whole=self.parse(whole), rounds=tuple(self.rounds),
+            own=own, origin=self._origin(sent) if own and sent else None,
+        )  # fmt: skip
         turn = plan_turn_end(self.log, sent, ending, self.record.next_row, self.record.next_round)
         for new in turn.rows:
             self.log.insert(new)
         for old in turn.replaced:
             self.log.replace(old)
+        self.objects |= {message.exact: message.raw for message in own}
         self.record = msgspec.structs.replace(
             self.record,
             next_row=self.record.next_row + len(turn.rows),
             next_round=self.record.next_round + 1,
         )
 
+    def _origin(self, sent: Sent) -> Origin:
+        thought = next((i.row for i in reversed(sent.items) if i.message.reasoned), START)
+        return Origin(
+            identity=identity_digest(self.identity),
+            prefix=sent.prefix,
+            thought=thought if sent.seed else START,
+        )
+
     def restart(self) -> None:
         """Lose everything but the log and the stored objects, as a killed backend does."""
         self.log = Log(self.log.rows.values())
         self._ordinary, self._sent = ([], None), ([], None)
+        if self._last[0] is not None:  # as rebuilt from the record of the request
+            kept = make_sent(self._last[0].items)
+            self._last = msgspec.structs.replace(kept, marks=self._last[0].marks), self._last[1]
 
     def delivered(self, id: RowId) -> str:
         """Return the text of delivery ID."""
@@ -374,10 +389,11 @@ class Harness:
         reminders: Sequence[Reminder],
         prompt: Element | None,
     ) -> Request:
+        bound = digest("prefix", self.head.system + b"\0" + self.head.tools)
         return Request(
             tail=[self.provider.parse(raw) for raw in tail],
-            identity=identity(self.api, self.model),
-            who=identity_digest(identity(self.api, self.model)),
+            identity=self.identity,
+            who=identity_digest(self.identity),
             keep=keep,
             span=tuple(self.parse(span)),
             prompt=tuple(self.parse([prompt])) if prompt else (),
@@ -386,6 +402,9 @@ class Harness:
             frozen=self.frozen,
             shape=self.shape,
             context=self.context,
+            marks=self.marks,
+            head=self.head,
+            seed=bound if self.provider.bound(self.identity) else None,
         )
 
     def _view(self, base: State | None) -> View:
@@ -490,6 +509,7 @@ class Adapter:
         self.shape = ""
         self.frozen = False
         self.request = 0
+        self.plan = ""  # of the last dispatch
         self.ordinary: tuple[str, list[bytes]] = ("", [])
         self.sent: tuple[str, list[bytes]] = ("", [])
         self.held: dict[str, list[bytes]] = {}
@@ -522,8 +542,15 @@ class Adapter:
         self.sent = (answer.result.sent, answer.array)
         return answer
 
-    def loop(self, *elements: Element, span: Sequence[Element] = (), **options: Any) -> Prepared:
-        """Dispatch the next round of the request, and commit it."""
+    def loop(
+        self,
+        *elements: Element,
+        span: Sequence[Element] = (),
+        response: Sequence[Element] | None = None,
+        **options: Any,
+    ) -> Prepared:
+        """Dispatch the next round of the request, and commit it; RESPONSE began the round."""
+        self._record(response)
         payload = self.sent[1] + self.encode(elements)
         given = {"span": self.json(span or elements)}
         answer = self._ask("loop", payload, self.sent, given | options)
@@ -533,9 +560,24 @@ class Adapter:
     def commit(self, prepared: Prepared) -> Prepared:
         prepared.seq = self.call("request/commit", plan=prepared.result.plan).seq
         self.held[prepared.result.sent] = prepared.array
+        self.plan = prepared.result.plan
         return prepared
 
-    def end(self, *elements: Element, whole: Sequence[Element] = ()) -> None:
+    def record(self, body: bytes) -> Any:
+        """Record the BODY of the response to the last dispatch."""
+        return self.call("response/record", **self._common(), plan=self.plan, body=body.decode())
+
+    def _record(self, response: Sequence[Element] | None) -> None:
+        if response is not None:
+            self.record(body(*response, self.api))
+
+    def end(
+        self,
+        *elements: Element,
+        whole: Sequence[Element] = (),
+        response: Sequence[Element] | None = None,
+    ) -> None:
+        self._record(response)
         given = {"whole": self.json(whole)} if whole else {}
         self.call(
             "turn/complete",
@@ -545,7 +587,7 @@ class Adapter:
         )
 
     def encode(self, elements: Iterable[Element]) -> list[bytes]:
-        return [encode(e) for element in elements for e in translate(element, self.api)]
+        return encode_all(elements, self.api)
 
     def json(self, elements: Iterable[Element]) -> str:
         return _array(self.encode(elements))
@@ -554,7 +596,7 @@ class Adapter:
         return {
             "conversation": self.id,
             "request": f"r{self.request}",
-            "array": "messages",
+            "array": ARRAYS.get(self.api, "messages"),
             "identity": self.identity,
         }
 
