@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from retention.errors import InvalidPayload
 from retention.model import Identity, Message, PartKind, Role
-from retention.providers import rules, splice
-from retention.providers.base import Provider, Shape
+from retention.providers import gemini_edits, gemini_response, rules, splice, streams
+from retention.providers.base import Head, Provider, Shape
+from retention.providers.calls import match_calls
 from retention.providers.canonical import (
     Element,
     Piece,
@@ -24,6 +27,8 @@ from retention.providers.canonical import (
 
 _NONE = msgspec.Raw(b"")
 _ROLES = {"user": Role.USER, "model": Role.ASSISTANT, "function": Role.USER}
+_SYSTEM = ("systemInstruction", "system_instruction")
+_UNRELATED = ("labels",)  # members of a payload that only the bill shows
 _ANSWERS = ("content", "result", "output")  # where a response object holds the result's text
 
 
@@ -42,6 +47,8 @@ class _Part(msgspec.Struct, gc=False):
 
     text: str | None = None
     thought: bool = False
+    thought_signature: str | None = None
+    thought_signature_camel: str | None = msgspec.field(default=None, name="thoughtSignature")
     function_call: _Call | None = None
     function_call_camel: _Call | None = msgspec.field(default=None, name="functionCall")
     function_response: _Response | None = None
@@ -65,6 +72,7 @@ _read_content = make_reader(_Content, "a Gemini content")
 _read_parts = make_reader(_Parts, "a Gemini content")
 _read_fields = make_reader(dict[str, msgspec.Raw], "a Gemini response")
 _read_string = make_reader(str, "a string")
+_read_members = make_reader(dict[str, msgspec.Raw], "a Gemini payload")
 
 
 def read(raw: bytes) -> Element:
@@ -73,7 +81,12 @@ def read(raw: bytes) -> Element:
     role = _ROLES.get(content.role)
     if role is None:
         raise InvalidPayload(f"no Gemini role: {content.role}")
-    return Element(role, [_read_part(raw, at, role, part) for at, part in enumerate(content.parts)])
+    pieces: list[Piece] = []
+    for at, part in enumerate(content.parts):
+        pieces.append(_read_part(raw, at, role, part))
+        if part.thought_signature or part.thought_signature_camel:
+            pieces.append(empty_piece("signature"))
+    return Element(role, pieces)
 
 
 def _read_part(raw: bytes, at: int, role: Role, part: _Part) -> Piece:
@@ -169,6 +182,45 @@ def result(raw: bytes, text: str) -> bytes:
     return splice.add_member(raw, response, "reminder", splice.encode_string(text))
 
 
+def head(raw: bytes) -> Head:
+    """Take a payload without its contents apart."""
+    members = {key: bytes(value) for key, value in _read_members(raw).items()}
+    systems = [members.pop(key, b"") for key in _SYSTEM]
+    return Head(
+        tools=members.pop("tools", b""),
+        system=next(filter(None, systems), b""),
+        parameters={key: value for key, value in members.items() if key not in _UNRELATED},
+    )
+
+
+def order_results(
+    results: Sequence[bytes], seen: Sequence[bytes], own: Sequence[bytes]
+) -> Sequence[bytes]:
+    """Put the responses in RESULTS, which answer the calls of SEEN, in the order of those of OWN.
+
+    Each gets the id of its call, which gptel does not send (N38).
+    """
+    answers = gemini_edits.find_parts(results, gemini_edits.RESPONSES)
+    calls = gemini_edits.find_parts(own, gemini_edits.CALLS)
+    places = match_calls(_name_calls(seen), _name_calls(own))
+    if places is None or not len(places) == len(calls) == len(answers):
+        return results
+    ordered = iter([answers[place] for place in places])
+    ids = iter([gemini_edits.get_id(call) for call in calls])
+
+    def move(part: bytes) -> bytes:
+        return next(ordered) if gemini_edits.find_member(part, gemini_edits.RESPONSES) else part
+
+    moved = [gemini_edits.edit_parts(raw, move) for raw in results]
+    return [gemini_edits.rename(raw, ids) for raw in moved]
+
+
+def _name_calls(elements: Iterable[bytes]) -> list[tuple[str, str]]:
+    """Return name and canonical arguments of the calls of ELEMENTS."""
+    pieces = [piece for raw in elements for piece in read(raw).pieces]
+    return [(piece.text, piece.arguments) for piece in pieces if piece.kind is PartKind.CALL]
+
+
 check = rules.make_check(
     read,
     rules.pair_calls_single,
@@ -187,4 +239,10 @@ PROVIDER = Provider(
     merge=merge,
     result=result,
     check=check,
+    head=head,
+    assemble=streams.make_assemble(gemini_response.assemble, read),
+    rename=gemini_edits.rename,
+    order_results=order_results,
+    strip=gemini_edits.strip,
+    join=gemini_edits.join,
 )
