@@ -177,3 +177,9 @@ def parse_call(entry: dict[str, Any]) -> Call:
     except (AttributeError, ValueError) as error:
         raise ScriptError(f"script: arguments are not a JSON object: {entry!r}") from error
     return call
+
+
+def want_thinking(answer: Answer, api: str) -> None:
+    """Refuse to have API say reasoning that is not plain text."""
+    if not all(isinstance(block, Thinking) for block in answer.hidden):
+        raise ScriptError(f"script: the {api} API has no reasoning but text")

@@ -18,6 +18,7 @@ from tests.loopback.model import (
     Request,
     Thinking,
 )
+from tests.loopback.script import want_thinking
 from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
 from tests.loopback.wire import pieces
@@ -75,6 +76,7 @@ def with_reasoning(answer: Answer, context: Context) -> Answer:
 
 
 def message(answer: Answer, context: Context) -> Object:
+    want_thinking(answer, "deepseek")
     reasoning = {"reasoning_content": answer.reasoning} if answer.thinks else {}
     said = chat.message(answer, context, **reasoning)
     return {**said, "content": said["content"] or ""}
@@ -93,10 +95,8 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
 
 
 def reasoning_deltas(number: int, block: Block) -> Iterator[Object]:
-    if not isinstance(block, Thinking):
-        yield from chat.no_deltas(number, block)
-    else:
-        yield from ({"reasoning_content": piece} for piece in [*pieces(block.text)] or [""])
+    assert isinstance(block, Thinking)
+    yield from ({"reasoning_content": piece} for piece in [*pieces(block.text)] or [""])
 
 
 def normal(element: Object) -> Object:

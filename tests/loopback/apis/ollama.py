@@ -22,7 +22,7 @@ from tests.loopback.model import (
     Text,
     Thinking,
 )
-from tests.loopback.script import ScriptError
+from tests.loopback.script import want_thinking
 from tests.loopback.shape import need, nullable, want
 from tests.loopback.strictness import Strictness
 from tests.loopback.wire import dumps, pieces
@@ -97,8 +97,7 @@ def tool_calls(answer: Answer) -> list[Object]:
 def message(answer: Answer) -> Object:
     """What the assistant says, without its role."""
     said: Object = {"content": answer.text}
-    if not all(isinstance(block, Thinking) for block in answer.hidden):
-        raise ScriptError("script: Ollama has no hidden reasoning")
+    want_thinking(answer, "ollama")
     if answer.reasoning:
         said["thinking"] = answer.reasoning
     if answer.calls:

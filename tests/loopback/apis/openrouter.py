@@ -40,10 +40,22 @@ def check(request: Request, strictness: Strictness, issued: Issued) -> None:
     for number, message in enumerate(request.json["messages"]):
         path = f"messages[{number}]"
         details = nullable(message, "reasoning_details", list, path)
-        check_details(details or (), number, str(request.json["model"]), issued)
+        owners = check_details(details or (), number, str(request.json["model"]), issued)
+        for index, owner in owners.items():
+            same = owner["reasoning_details"] == details and call_ids(owner) == call_ids(message)
+            if not same:
+                raise Refused(MODIFIED.format(path=f"messages.{number}.content.{index}"))
 
 
-def check_details(details: Sequence[Json], number: int, model: str, issued: Issued) -> None:
+def call_ids(message: Object) -> list[str]:
+    return [call["id"] for call in message.get("tool_calls") or ()]
+
+
+def check_details(
+    details: Sequence[Json], number: int, model: str, issued: Issued
+) -> dict[int, Object]:
+    """The message that each sealed detail was issued with, by the number of the detail."""
+    owners: dict[int, Object] = {}
     for index, detail in enumerate(details):
         path = f"messages[{number}].reasoning_details[{index}]"
         kind = str(optional(want(detail, dict, path), "type", str, path))
@@ -53,12 +65,11 @@ def check_details(details: Sequence[Json], number: int, model: str, issued: Issu
         token, text = want(token, str, path), nullable(detail, "text", str, path) or ""
         if issued.is_foreign("openrouter", token, model):
             continue
-        upstream = f"messages.{number}.content.{index}"
         if not opens(token, "openrouter", model, kind, text):
-            raise Refused(INVALID.format(path=upstream))
-        places = issued.find("openrouter", Atom("seal", token))
-        if places and places[-1].element["reasoning_details"] != details:
-            raise Refused(MODIFIED.format(path=upstream))
+            raise Refused(INVALID.format(path=f"messages.{number}.content.{index}"))
+        for place in issued.find("openrouter", Atom("seal", token)):
+            owners[index] = place.element
+    return owners
 
 
 def details_of(answer: Answer, context: Context) -> dict[int, Object]:

@@ -257,7 +257,8 @@ def is_same(element: Object, item: Object) -> bool:
     """Whether ITEM is ELEMENT, by its id or, without one, by what it is."""
     if item.get("id") is not None:
         return bool(item["id"] == element["id"])
-    return set(iter_atoms(item)) <= set(iter_atoms(element))
+    atoms = set(iter_atoms(item))
+    return bool(atoms) and atoms <= set(iter_atoms(element))
 
 
 def steps(body: Object) -> list[Step]:
