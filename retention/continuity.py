@@ -13,7 +13,17 @@ import msgspec
 
 from retention.arrays import Item, Read, Sent
 from retention.digest import Digest
-from retention.model import START, Cause, Continuity, Face, Reason, Role, Struct, Usage
+from retention.model import (
+    START,
+    Cause,
+    Continuity,
+    Face,
+    Message,
+    Reason,
+    Role,
+    Struct,
+    Usage,
+)
 from retention.providers import Head
 
 CONTEXT = 60  # characters shown on either side of a difference
@@ -52,7 +62,8 @@ def compare(
     """Return how AFTER compares with BEFORE, None if the conversation has sent nothing.
 
     COMMON elements are equal from the start; work is proportional to those behind them.  ARRAY
-    names the payload's array in paths.  READ returns the text of a stored element.
+    names the payload's array in paths.  READ returns the text of a stored element; "…" stands for
+    one that cannot be read.
     """
     total = after.sent.ends[-1] if after.sent.ends else 0
     if before is None:
@@ -144,25 +155,30 @@ def _array_change(
         return Continuity(cause=Cause.NONE)
     old, new = ours[0], theirs[0] if theirs else None
     cause, detail = _array_cause(ours, theirs, after.reasons)
+    same_place = cause is not Cause.FILTERED and detail not in {INSERTED, MOVED}
     change = _change(
         cause,
         detail,
         f"{array}.{common}",
         _text(old, read),
         _text(new, read) if new else b"",
-        inside=new is not None and new.message.role is old.message.role,
+        inside=same_place and new is not None and new.message.role is old.message.role,
     )
     return msgspec.structs.replace(change, element=common)
 
 
-def _text(item: Item, read: Read) -> bytes:
-    return item.message.raw or read(item.message.exact) or b""
+UNREAD = "…"  # stands for a text that cannot be read
 
+
+def _text(item: Item, read: Read) -> bytes:
+    return item.message.raw or read(item.message.exact) or UNREAD.encode()
+
+
+INSERTED, MOVED = "inserted", "moved"  # details of messages that were edited
 
 # Why a row that both requests have went out otherwise, by the code of the plan's reason.
 _ALTERED = {
     "context_moved": (Cause.EDITED, "context moved"),
-    "reasoning_dropped": (Cause.FRAGMENT, "reasoning left out"),
     "repaired": (Cause.FRAGMENT, "repaired"),
 }
 
@@ -192,18 +208,43 @@ def _array_cause(
         again = any(id > START and id not in known for id in new.deliveries)
         return Cause.DELIVERY, "it stands there again" if again else "it joined a message"
     if old.ids[0] == new.ids[0]:
-        codes = [reason.code for reason in reasons if reason.code in _ALTERED]
-        return _ALTERED[codes[0]] if codes else (Cause.UNKNOWN, "")
+        return _why_altered(old.message, new.message, reasons)
     stays = not kept.isdisjoint(old.ids)
     if not known.isdisjoint(new.ids):
-        return (Cause.EDITED, "moved") if stays else (Cause.FILTERED, "")
+        if stays:
+            return Cause.EDITED, MOVED
+        if _lead_to(ours, new):
+            return Cause.FRAGMENT, "reasoning left out"
+        return Cause.FILTERED, ""
     if stays:
-        return Cause.EDITED, "inserted"
+        if _lead_to(theirs, old):
+            return Cause.FRAGMENT, "reasoning sent again"
+        return Cause.EDITED, INSERTED
     if old.face is Face.ACTUAL and new.face is not Face.ACTUAL:
         return Cause.FRAGMENT, _first_detail(reasons, "not_replayed")
     if new.face is Face.ACTUAL and old.face is not Face.ACTUAL and new.row > START:
         return Cause.FRAGMENT, "it is replayed again"
     return Cause.EDITED, ""
+
+
+def _why_altered(old: Message, new: Message, reasons: Sequence[Reason]) -> tuple[Cause, str]:
+    """Return why one row went out as NEW after it had gone out as OLD."""
+    if old.reasoned != new.reasoned:
+        detail = "reasoning left out" if old.reasoned else "reasoning sent again"
+        return Cause.FRAGMENT, detail
+    codes = [reason.code for reason in reasons if reason.code in _ALTERED]
+    return _ALTERED[codes[0]] if codes else (Cause.UNKNOWN, "")
+
+
+def _lead_to(items: Sequence[Item], goal: Item) -> bool:
+    """Whether ITEMS begin with reasoning alone, and GOAL of the same response behind it.
+
+    Some APIs have reasoning as elements of its own (Responses).
+    """
+    at = next((n for n, item in enumerate(items) if item.ids == goal.ids), 0)
+    run = (*items[:at], goal)
+    reasoned = all(item.message.reasoned for item in items[:at])
+    return at > 0 and reasoned and all(item.face is Face.ACTUAL for item in run)
 
 
 def _first_detail(reasons: Iterable[Reason], code: str) -> str:
@@ -223,7 +264,7 @@ def _change(
 ) -> Continuity:
     """Return the change from the JSON text BEFORE to AFTER, b"" for none, at PATH or INSIDE it."""
     left, right = before.decode("utf-8", "replace"), after.decode("utf-8", "replace")
-    if inside and before and after:
+    if inside:
         path, left, right = _descend(path, left, right)
     at = _shared_start(left, right)
     start = max(0, at - CONTEXT)
@@ -242,10 +283,11 @@ _ABSENT = object()
 def _descend(path: str, before: str, after: str) -> tuple[str, str, str]:
     """Return the path of the innermost values of two JSON texts that differ, and the two as texts.
 
-    Texts of equal values (other white space or order of keys) are compared as they are.
+    Texts that cannot be read, or are equal as values (other white space, other order of keys), are
+    compared as they are.
     """
     old, new = _decode(before), _decode(after)
-    if old == new:
+    if old is None or new is None or old == new:
         return path, before, after
     while type(old) is type(new) and (ours := _members(old)) and (theirs := _members(new)):
         names = {**ours, **theirs}

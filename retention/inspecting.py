@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from retention.arrays import Item
-from retention.continuity import judge, sentence
+from retention.continuity import UNREAD, judge, sentence
 from retention.digest import Digest, to_hex
 from retention.errors import DamagedObject, InvalidParams, UnknownConversation, UnknownObject
 from retention.ledger import Log
@@ -319,5 +319,10 @@ def _size(size: int) -> str:
     return f"{size} bytes" if size < 1000 else f"{size / 1000:.1f} kB"
 
 
+_UNQUOTED = {"": "nothing", UNREAD: "a text that is not stored"}
+
+
 def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode() if text else "nothing"
+    if text in _UNQUOTED:
+        return _UNQUOTED[text]
+    return msgspec.json.encode(text).decode()

@@ -26,6 +26,7 @@ from tests.helpers import assistant, call, encode, identity, message, result
 HERE, THERE = digest("identity", b"here"), digest("identity", b"there")
 PROVIDER = choose(identity(), "messages")
 NEW = -1_000_000_000
+LEFT_OUT, BACK = "reasoning left out", "reasoning sent again"
 
 
 def item(element: object, row: int, **changes: Any) -> Item:
@@ -292,7 +293,6 @@ def test_a_message_of_the_loop_that_something_rewrote_is_edited(sent: Item, row:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("reasoning_dropped", (Cause.FRAGMENT, "reasoning left out", 1)),
         ("repaired", (Cause.FRAGMENT, "repaired", 1)),
         ("context_moved", (Cause.EDITED, "context moved", 1)),
         ("damaged", (Cause.UNKNOWN, "", 1)),
@@ -304,6 +304,34 @@ def test_a_row_with_another_text_has_its_reason_or_none(
     altered = item(assistant("first answer "), 2)
 
     assert cause([U1, A1], [U1, altered], Reason(code=code)) == expected
+
+
+def thought(row: int, *texts: str) -> Item:
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": "s"}]
+    return item(assistant(*blocks, *texts), row, face=Face.ACTUAL)
+
+
+HOST = item(result("found [env]"), 7, deliveries=(11,), face=Face.ACTUAL)
+SAID = item(assistant("so it is"), 31, face=Face.ACTUAL)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([U1, thought(31, "so it is"), U2], [U1, SAID, U2], (Cause.FRAGMENT, LEFT_OUT, 1)),
+        ([U1, SAID, U2], [U1, thought(31, "so it is"), U2], (Cause.FRAGMENT, BACK, 1)),
+        ([U1, thought(30), SAID, U2], [U1, SAID, U2], (Cause.FRAGMENT, LEFT_OUT, 1)),
+        ([U1, SAID, U2], [U1, thought(30), SAID, U2], (Cause.FRAGMENT, BACK, 1)),
+        ([U1, thought(31, "so"), U2], [U1, U2], (Cause.FILTERED, "", 1)),
+        ([U1, ROUND[0], SAID, U2], [U1, SAID, U2], (Cause.FILTERED, "", 1)),
+        ([U1, ROUND[0], HOST], [U1, ROUND[1]], (Cause.FILTERED, "", 1)),
+    ],
+)
+def test_reasoning_alone_that_comes_or_goes_is_told_apart(
+    before: list[Item], after: list[Item], expected: tuple[Cause, str, int]
+) -> None:
+    """C4, Z6: with the rest of its response as before, or as an element of its own."""
+    assert cause(before, after) == expected
 
 
 @pytest.mark.parametrize(
@@ -380,6 +408,14 @@ def test_the_innermost_difference_is_shown(
     assert (found.path, found.before, found.after) == (path, *texts)
 
 
+@pytest.mark.parametrize("after", [[U1, U3], [U1, item(message("btw"), -1), U2], [U1, U3, U2]])
+def test_two_unlike_messages_are_shown_whole(after: list[Item]) -> None:
+    found = between(side([U1, U2, U3]), side(after))
+
+    assert found.path == "messages.1"
+    assert found.before == '{"role":"user","content":"two"}'
+
+
 def test_a_long_path_is_cut() -> None:
     key = "k" * 300
 
@@ -401,7 +437,7 @@ def test_texts_are_read_where_they_are_stored_and_may_be_lost() -> None:
     lost = compare(side([old]), side([new]), common=0, array="messages", read=read_nothing)
 
     assert (known.path, known.before, known.after) == ("messages.0.content", "one", "ten")
-    assert (lost.path, lost.before) == ("messages.0", "")
+    assert (lost.path, lost.before) == ("messages.0", "…")
     assert lost.after == '{"role":"user","content":"ten"}'
 
 

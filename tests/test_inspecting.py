@@ -159,6 +159,17 @@ def test_a_repair_is_told_once_and_not_as_a_reason_for_something_missing(
     assert (lines(found, "Repaired"), len(lines(found, "Reason"))) == (["joined"], 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [('say "so"\n', r'"say \"so\"\n"'), ("", "nothing"), ("…", "a text that is not stored")],
+)
+def test_texts_that_differ_are_quoted(store: Store, chat: Adapter, text: str, shown: str) -> None:
+    changed = Continuity(cause=Cause.EDITED, path="messages.0", after=text)
+    alter(store, chat.id, 3, continuity=changed)
+
+    assert lines(newest(store, chat.id), "  now") == [shown]
+
+
 def test_sizes_are_told_in_kilobytes_where_they_are_large(store: Store, chat: Adapter) -> None:
     alter(store, chat.id, 3, bytes=40_249)
 
