@@ -105,9 +105,17 @@ something else."
 
 ;;; Requests
 
-(defconst gptel-retention-host-dispatchers
-  '(gptel-curl-get-response gptel--url-get-response)
-  "Functions that send a request; each takes the state machine alone.")
+(defconst gptel-retention-host-functions
+  '((request gptel-request)
+    (dispatch gptel-curl-get-response gptel--url-get-response)
+    (curl-end gptel-curl--stream-cleanup gptel-curl--sentinel)
+    (url-end gptel--url-parse-response)
+    (show-results gptel--display-tool-results))
+  "What gptel does that concerns us, and its functions that do it.
+The arguments are: `request', those of `gptel-request'; `dispatch', the
+state machine; `curl-end', curl's process and its status; `url-end', the
+backend and INFO, in the buffer of the response; `show-results', a list
+of results as (TOOL ARGUMENTS RESULT), and INFO.")
 
 (defun gptel-retention-host-info (fsm)
   "Return the plist of the request that FSM drives.
@@ -163,6 +171,129 @@ That is all input, cached or not, and the output."
   (let ((info (gptel-fsm-info fsm)))
     (setf (gptel-fsm-info fsm)
           (plist-put info :post (cons function (plist-get info :post))))))
+
+;;; Responses
+
+(defvar gptel--request-alist)
+(defvar url-http-end-of-headers)
+(defvar url-http-response-status)
+
+(defun gptel-retention-host-curl-info (process)
+  "Return the plist of the request that curl's PROCESS answers, or nil."
+  (when-let* ((fsm (and (boundp 'gptel--request-alist)
+                        (car (alist-get process gptel--request-alist)))))
+    (gptel-fsm-info fsm)))
+
+(defun gptel-retention-host-curl-response (process)
+  "Return what curl's PROCESS received, or nil if the transfer failed.
+The value is (TEXT . SIZE): a copy of the text that gptel is about to
+parse, and the bytes at its start that are headers, of all answers on
+the way.  `gptel-retention-host-body' makes a body of it, later."
+  (when-let* (((eq (process-status process) 'exit))
+              ((eql (process-exit-status process) 0))
+              (uuid (plist-get (gptel-retention-host-curl-info process)
+                               :uuid)))
+    (with-current-buffer (process-buffer process)
+      (save-excursion
+        (save-match-data
+          (goto-char (point-max))
+          ;; gptel has curl write this behind the body.
+          (when (and (search-backward (format "(%s . " uuid) nil t)
+                     (looking-at ".* \\([0-9]+\\))"))
+            (cons (buffer-substring-no-properties (point-min) (point))
+                  (string-to-number (match-string 1)))))))))
+
+(defun gptel-retention-host-url-response ()
+  "Return what url.el received in this buffer, or nil if it was refused.
+The value is as in `gptel-retention-host-curl-response'."
+  (when (and (eql url-http-response-status 200)
+             (markerp url-http-end-of-headers))
+    ;; The marker stands at the end of the empty line.
+    (cons (buffer-substring-no-properties
+           (min (1+ url-http-end-of-headers) (point-max)) (point-max))
+          nil)))
+
+(defun gptel-retention-host-body (response)
+  "Return the body of RESPONSE, the provider's own bytes, or nil.
+RESPONSE is a value of `gptel-retention-host-curl-response'.  The value
+is nil unless the last answer in it is that of an accepted request."
+  (pcase-let* ((`(,text . ,size) response)
+               ;; gptel decodes without changing line ends; bytes that are
+               ;; no UTF-8 have become raw bytes, and become themselves again.
+               (bytes (if (multibyte-string-p text)
+                          (encode-coding-string text 'utf-8-unix)
+                        text)))
+    (cond ((null size) bytes)
+          ((gptel-retention-host--accepted-p (substring bytes 0 size))
+           (substring bytes size)))))
+
+(defun gptel-retention-host--accepted-p (headers)
+  "Return non-nil if the last status line in HEADERS has the status 200."
+  (let ((start 0) status)
+    (while (string-match "^HTTP/[.0-9]+ +\\([0-9]+\\)" headers start)
+      (setq status (match-string 1 headers)
+            start (match-end 0)))
+    (equal status "200")))
+
+;;; Results of calls
+
+(defun gptel-retention-host-order-results (results info response)
+  "Return RESULTS in the provider's order, each with its call.
+RESULTS are as gptel shows them, see `gptel-retention-host-functions';
+INFO holds the calls.  RESPONSE is what the provider sent, as in
+`gptel-retention-host-body', or nil.  The value is a list of (RESULT .
+CALL), CALL being nil if none fits."
+  (let* ((calls (plist-get info :tool-use))
+         (pairs (gptel-retention-host--pair-results results calls))
+         (places (mapcar (lambda (pair)
+                           (gptel-retention-host--call-place
+                            (cdr pair) (car response)))
+                         pairs)))
+    (when (memq nil places)             ; then gptel's own order of the calls
+      (setq places (mapcar (lambda (pair)
+                             (or (cl-position (cdr pair) calls :test #'eq)
+                                 (length calls)))
+                           pairs)))
+    (mapcar #'cdr
+            (sort (cl-mapcar #'cons places pairs)
+                  (lambda (a b) (< (car a) (car b)))))))
+
+(defun gptel-retention-host--call-place (call text)
+  "Return where TEXT, a response or nil, first names the id of CALL, or nil."
+  (when-let* ((id (plist-get call :id))
+              ((stringp text)))
+    (string-search (format "\"%s\"" id) text)))
+
+(defun gptel-retention-host--pair-results (results calls)
+  "Return a list of (RESULT . CALL), one for each of RESULTS.
+Each of CALLS is used once, and those first that equal a result in all:
+a hook may have changed what only one of the two shows."
+  (let ((pairs (mapcar #'list results))
+        (free (copy-sequence calls)))
+    (dolist (keys '((:name :args :result) (:name :args) (:name)))
+      (dolist (pair pairs)
+        (unless (cdr pair)
+          (pcase-let* ((`(,tool ,args ,result) (car pair))
+                       (shown (list :name (and tool (gptel-tool-name tool))
+                                    :args args :result result)))
+            (setcdr pair (cl-find-if
+                          (lambda (call)
+                            (cl-every (lambda (key)
+                                        (equal (plist-get call key)
+                                               (plist-get shown key)))
+                                      keys))
+                          free))
+            (setq free (delq (cdr pair) free))))))
+    pairs))
+
+(defun gptel-retention-host-with-call (info call function)
+  "Call FUNCTION while INFO has CALL alone, or all it has if that is nil."
+  (let ((calls (plist-get info :tool-use)))
+    (unwind-protect
+        (progn (when call
+                 (plist-put info :tool-use (list call)))
+               (funcall function))
+      (plist-put info :tool-use calls))))
 
 ;;; Who answers
 

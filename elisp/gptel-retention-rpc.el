@@ -17,6 +17,7 @@
 ;;; Code:
 
 (require 'cl-lib)
+(require 'seq)
 (require 'subr-x)
 (require 'jsonrpc)
 
@@ -143,6 +144,15 @@ What a backend holds in memory is gone when the number has changed."
   "Return non-nil once the backend has said what it is."
   (and (gptel-retention-rpc--live-p)
        (gptel-retention-rpc--server-ready gptel-retention-rpc--server)
+       t))
+
+(defun gptel-retention-rpc-capable-p (method)
+  "Return non-nil if the backend is ready and answers METHOD."
+  (and (gptel-retention-rpc-ready-p)
+       (seq-contains-p (plist-get (gptel-retention-rpc--server-ready
+                                   gptel-retention-rpc--server)
+                                  :capabilities)
+                       method)
        t))
 
 (defun gptel-retention-rpc-status ()
@@ -498,7 +508,8 @@ enclosing deadline may have cut the wait short, which proves nothing."
 Return non-nil if it was sent; without a ready backend nothing is sent.
 CALLBACK is called later with the result and nil, or with nil and the
 error as (SYMBOL . DATA).  Without CALLBACK an error is told once."
-  (when (gptel-retention-rpc-ready-p)
+  (if (not (gptel-retention-rpc-ready-p))
+      (gptel-retention-rpc--remove-files params)
     (let* ((params (gptel-retention-rpc--fit params))
            (callback (or callback
                          (lambda (_result problem)
@@ -536,12 +547,18 @@ error as (SYMBOL . DATA).  Without CALLBACK an error is told once."
 
 (defun gptel-retention-rpc-text (text)
   "Return what carries TEXT in the parameters of a request.
-TEXT is a multibyte string, or a unibyte one that holds UTF-8.  The value
-is a string, or (:file :bytes :sha256) if TEXT is large."
-  (let ((bytes (gptel-retention-rpc--bytes text)))
-    (if (<= (length bytes) gptel-retention-rpc--inline-limit)
-        (decode-coding-string bytes 'utf-8-unix t)
+TEXT is a multibyte string, or a unibyte one of any bytes.  The value is
+a string, or (:file :bytes :sha256) if TEXT is large or not UTF-8."
+  (let* ((bytes (gptel-retention-rpc--bytes text))
+         (string (and (<= (length bytes) gptel-retention-rpc--inline-limit)
+                      (decode-coding-string bytes 'utf-8-unix t))))
+    (if (and string (gptel-retention-rpc--unicode-p string))
+        string
       (gptel-retention-rpc--hand-over bytes))))
+
+(defun gptel-retention-rpc--unicode-p (string)
+  "Return non-nil if JSON can carry the characters of STRING."
+  (not (string-match-p "[^\x0-\uD7FF\uE000-\x10FFFF]" string)))
 
 (defun gptel-retention-rpc--bytes (text)
   "Return TEXT as a unibyte string in UTF-8."

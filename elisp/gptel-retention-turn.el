@@ -80,20 +80,23 @@ KEY, API and GENERATION tell when it can be compared with another."
 OWNED is non-nil if the conversation is that of the buffer, nil for one
 that a detached request has for itself.  OPENED is (GENERATION . FILE)
 of when it was opened.  ORDINARY is the state as gptel last built it,
-SENTS are the last sent ones.  PENDING are functions that complete turns
-which ended just now.  LAST is the last outcome of a prepare."
+SENTS are the last sent ones.  PENDING are functions that tell the
+backend what happened just now, in order.  LAST is the last outcome of a
+prepare."
   buffer owned id opened ordinary sents pending last)
 
 (cl-defstruct (gptel-retention-turn--request (:copier nil))
   "A request; it lives as long as its state machine.
 PROMPT is (BEG . END), markers around what gptel sends of the buffer.
 SELECTION is that of `gptel-retention-request-sections'.  SENT is the
-state that its last dispatch sent, PLAN the plan of it, and EDITED tells
-whether that plan had edits.  BOUNDARY is a marker where the part of the
+last state of it that was sent as planned.  PLAN is the plan of its last
+dispatch, nil if that had none, and EDITED tells whether it had edits.
+RESPONSE is what the provider answered to it, until the next dispatch.
+BOUNDARY is a marker where the part of the
 response begins that no span has covered, PIECES are the messages of the
 earlier parts.  WATCHED tells that its end will be noticed."
-  id conversation prompt selection sent plan edited boundary pieces
-  identity array watched)
+  id conversation prompt selection sent plan edited response boundary
+  pieces identity array watched)
 
 (cl-defstruct (gptel-retention-turn--outcome (:copier nil))
   "What a prepare led to, until gptel has sent the request or failed to.
@@ -113,6 +116,18 @@ ARRAY is the array as gptel made it."
 (defvar-local gptel-retention-turn--conversation nil
   "The conversation of this buffer.")
 (put 'gptel-retention-turn--conversation 'permanent-local t)
+
+(defun gptel-retention-turn--request-of (info)
+  "Return the request whose plist is INFO if it concerns us, or nil.
+Its payload identifies it: gptel may put new elements in front of INFO."
+  (when-let* ((data (plist-get info :data)))
+    (catch 'found
+      (maphash (lambda (fsm request)
+                 (when (eq data (plist-get (gptel-retention-host-info fsm)
+                                           :data))
+                   (throw 'found request)))
+               gptel-retention-turn--requests)
+      nil)))
 
 (defun gptel-retention-turn--base (buffer)
   "Return the buffer that has the text of BUFFER."
@@ -291,11 +306,13 @@ the request belongs to the conversation in BUFFER."
   "Prepare the payload of FSM, call DISPATCH with FSM and ARGS, and commit.
 An error in DISPATCH, or a quit, abandons what was prepared and goes on
 unchanged."
-  (let ((outcome (when-let* ((request
-                              (gethash fsm gptel-retention-turn--requests)))
-                   (save-match-data
-                     (gptel-retention-turn--try-prepare fsm request))))
-        (sent nil))
+  (let* ((request (gethash fsm gptel-retention-turn--requests))
+         (outcome (and request
+                       (save-match-data
+                         (gptel-retention-turn--try-prepare fsm request))))
+         (sent nil))
+    (when request
+      (gptel-retention-turn--forget-dispatch request))
     (if (null outcome)
         (apply dispatch fsm args)
       (unwind-protect
@@ -304,6 +321,12 @@ unchanged."
         (if sent
             (gptel-retention-turn--commit outcome)
           (gptel-retention-turn--abandon fsm outcome))))))
+
+(defun gptel-retention-turn--forget-dispatch (request)
+  "Forget what is known of the last dispatch of REQUEST alone."
+  (setf (gptel-retention-turn--request-plan request) nil
+        (gptel-retention-turn--request-edited request) nil
+        (gptel-retention-turn--request-response request) nil))
 
 (defun gptel-retention-turn--try-prepare (fsm request)
   "Prepare REQUEST, which FSM drives, and return an outcome.
@@ -368,7 +391,7 @@ FSM drives the request; ORIGIN is where its payload comes from."
            (fixed (gptel-retention-turn--fixed info request origin piece))
            (base (gptel-retention-turn--base-state request origin fixed))
            prepared)
-      (gptel-retention-turn--complete-pending conversation)
+      (gptel-retention-turn--catch-up conversation)
       (setq prepared
             (gptel-retention-turn--ask conversation fixed array head base))
       (condition-case err
@@ -675,10 +698,6 @@ Nobody waits for the answer."
            (sent (gptel-retention-turn--outcome-sent outcome))
            (boundary (gptel-retention-turn--outcome-boundary outcome)))
       (setf (gptel-retention-turn--request-sent request) sent
-            (gptel-retention-turn--request-plan request)
-            (plist-get prepared :plan)
-            (gptel-retention-turn--request-edited request)
-            (gptel-retention-turn--outcome-edited outcome)
             (gptel-retention-turn--conversation-sents conversation)
             (seq-take (cons sent (gptel-retention-turn--conversation-sents
                                   conversation))
@@ -689,16 +708,22 @@ Nobody waits for the answer."
                       (gptel-retention-turn--outcome-piece outcome))
               (gptel-retention-turn--request-boundary request)
               boundary))
-      (if (gptel-retention-rpc-send "request/commit"
-                                    (list :plan (plist-get prepared :plan)))
-          (when (and (gptel-retention-turn--conversation-owned conversation)
-                     (buffer-live-p buffer)
-                     (not (seq-empty-p (plist-get prepared :reminders))))
-            (with-current-buffer buffer
-              (gptel-retention-reminders-delivered
-               (append (plist-get prepared :reminders) nil))))
+      (cond
+       ((not (gptel-retention-rpc-send
+              "request/commit" (list :plan (plist-get prepared :plan))))
         (gptel-retention-rpc-report
-         'commit-lost "A sent request was not noted: the backend ended")))))
+         'commit-lost "A sent request was not noted: the backend ended"))
+       (t
+        (setf (gptel-retention-turn--request-plan request)
+              (plist-get prepared :plan)
+              (gptel-retention-turn--request-edited request)
+              (gptel-retention-turn--outcome-edited outcome))
+        (when (and (gptel-retention-turn--conversation-owned conversation)
+                   (buffer-live-p buffer)
+                   (not (seq-empty-p (plist-get prepared :reminders))))
+          (with-current-buffer buffer
+            (gptel-retention-reminders-delivered
+             (append (plist-get prepared :reminders) nil)))))))))
 
 (defun gptel-retention-turn--abandon (fsm outcome)
   "Undo OUTCOME: the request that FSM drives was not sent."
@@ -710,6 +735,87 @@ Nobody waits for the answer."
      "request/abandon"
      (list :plan (plist-get (gptel-retention-turn--outcome-prepared outcome)
                             :plan)))))
+
+;;; The response
+
+(defun gptel-retention-turn--before-curl-end (process &rest _)
+  "Keep what curl's PROCESS received; gptel will parse and kill it."
+  (gptel-retention-rpc-demote "A response was not noted"
+    (gptel-retention-turn--capture
+     (gptel-retention-host-curl-info process)
+     (lambda () (gptel-retention-host-curl-response process)))))
+
+(defun gptel-retention-turn--before-url-end (_backend info)
+  "Keep what url.el received for the request of INFO; gptel will parse it."
+  (gptel-retention-rpc-demote "A response was not noted"
+    (gptel-retention-turn--capture
+     info #'gptel-retention-host-url-response)))
+
+(defun gptel-retention-turn--capture (info take)
+  "Keep the response to the request of INFO, the value of function TAKE.
+It is recorded soon, when the user has seen it."
+  (when-let* ((request (gptel-retention-turn--request-of info))
+              (plan (gptel-retention-turn--request-plan request))
+              ((gptel-retention-rpc-capable-p "response/record"))
+              (response (funcall take)))
+    (setf (gptel-retention-turn--request-response request) response)
+    (gptel-retention-turn--soon
+     (gptel-retention-turn--request-conversation request)
+     (lambda () (gptel-retention-turn--record request plan response)))))
+
+(defun gptel-retention-turn--record (request plan response)
+  "Hand over RESPONSE, the provider's to the dispatch of REQUEST by PLAN.
+Nothing is done if the provider refused it, or if the backend that made
+the plan is gone."
+  (when-let* (((gptel-retention-turn--current-p
+                (gptel-retention-turn--request-sent request)))
+              (body (gptel-retention-host-body response)))
+    (gptel-retention-rpc-send
+     "response/record"
+     (append (gptel-retention-turn--names request)
+             (list :plan plan :body (gptel-retention-rpc-text body))))))
+
+(defun gptel-retention-turn--names (request)
+  "Return the parameters that tell what REQUEST is part of."
+  (list :conversation
+        (gptel-retention-turn--conversation-id
+         (gptel-retention-turn--request-conversation request))
+        :request (gptel-retention-turn--request-id request)
+        :array (gptel-retention-turn--request-array request)
+        :identity (gptel-retention-turn--request-identity request)))
+
+(defun gptel-retention-turn--around-results (show results info)
+  "Call SHOW, which renders RESULTS of the request of INFO, for each alone.
+gptel looks up the id of a call by the name of its tool; with one call
+at a time it finds the right one.  They come in the order in which the
+provider made the calls (rule R4)."
+  (let ((ordered
+         (gptel-retention-rpc-demote "Results are shown in gptel's own order"
+           (when-let* ((request (gptel-retention-turn--request-of info)))
+             (gptel-retention-host-order-results
+              results info
+              (gptel-retention-turn--request-response request))))))
+    (if (null ordered)
+        (funcall show results info)
+      (pcase-dolist (`(,result . ,call) ordered)
+        (gptel-retention-host-with-call
+         info call (lambda () (funcall show (list result) info)))))))
+
+(defun gptel-retention-turn--soon (conversation function)
+  "Call FUNCTION soon, before the next prepare of CONVERSATION at the latest.
+Functions are called in the order in which they came (rule Q5)."
+  (setf (gptel-retention-turn--conversation-pending conversation)
+        (append (gptel-retention-turn--conversation-pending conversation)
+                (list function)))
+  (run-at-time 0 nil #'gptel-retention-turn--catch-up conversation))
+
+(defun gptel-retention-turn--catch-up (conversation)
+  "Tell the backend what has happened in CONVERSATION so far."
+  (while-let ((function
+               (pop (gptel-retention-turn--conversation-pending
+                     conversation))))
+    (gptel-retention-rpc-demote "A response was not noted"
+      (funcall function))))
 
 ;;; The end of a turn
 
@@ -738,9 +844,13 @@ Nobody waits for the answer."
         (when-let* ((tokens (gptel-retention-host-tokens info)))
           (gptel-retention-sections-note-tokens tokens))
         (gptel-retention-reminders-end-turn))
-      (when (and (gptel-retention-turn--request-plan request)
+      ;; Later, so that the user's hooks have run.
+      (when (and (gptel-retention-turn--request-sent request)
                  (eq 'done (gptel-retention-host-outcome fsm)))
-        (gptel-retention-turn--complete-later conversation info request)))))
+        (gptel-retention-turn--soon
+         conversation
+         (lambda () (gptel-retention-turn--complete info request)))))
+    (gptel-retention-turn--forget-dispatch request)))
 
 (defconst gptel-retention-turn--other-refusals '(401 402 403 407 408 429)
   "HTTP errors of a client that do not speak of the request's content.")
@@ -762,38 +872,11 @@ INFO holds the provider's answer (rule Z6)."
                      (truncate-string-to-width
                       (gptel-retention-host-error info) 4000))))))))
 
-(defun gptel-retention-turn--complete-later (conversation info request)
-  "Complete the turn of REQUEST in CONVERSATION once its hooks have run.
-That is soon, or before the next prepare (rule Q5).  INFO is the plist
-of the request."
-  (letrec ((complete
-            (lambda ()
-              (when (memq complete
-                          (gptel-retention-turn--conversation-pending
-                           conversation))
-                (setf (gptel-retention-turn--conversation-pending conversation)
-                      (delq complete
-                            (gptel-retention-turn--conversation-pending
-                             conversation)))
-                (gptel-retention-rpc-demote "The end of a turn was not noted"
-                  (gptel-retention-turn--complete conversation info
-                                                  request))))))
-    (setf (gptel-retention-turn--conversation-pending conversation)
-          (append (gptel-retention-turn--conversation-pending conversation)
-                  (list complete)))
-    (run-at-time 0 nil complete)))
-
-(defun gptel-retention-turn--complete-pending (conversation)
-  "Complete each turn of CONVERSATION that ended just now."
-  (mapc #'funcall (copy-sequence
-                   (gptel-retention-turn--conversation-pending
-                    conversation))))
-
-(defun gptel-retention-turn--complete (conversation info request)
+(defun gptel-retention-turn--complete (info request)
   "Hand over what the response of REQUEST will be parsed into.
-CONVERSATION is its conversation and INFO its plist.  The messages are
-those of the last piece alone, unless the whole response parses into
-something else than its pieces (rule Q3)."
+INFO is its plist.  The messages are those of the last piece alone,
+unless the whole response parses into something else than its pieces
+\(rule Q3)."
   (pcase (gptel-retention-host-span info)
     ((and `(,_buffer ,beg ,end) (guard end))
      (let* ((boundary (gptel-retention-turn--request-boundary request))
@@ -807,12 +890,8 @@ something else than its pieces (rule Q3)."
        (gptel-retention-rpc-send
         "turn/complete"
         (append
-         (list :conversation
-               (gptel-retention-turn--conversation-id conversation)
-               :request (gptel-retention-turn--request-id request)
-               :array (gptel-retention-turn--request-array request)
-               :identity (gptel-retention-turn--request-identity request)
-               :span (gptel-retention-rpc-text
+         (gptel-retention-turn--names request)
+         (list :span (gptel-retention-rpc-text
                       (gptel-retention-host-encode (vconcat last))))
          (unless (equal whole pieces)
            (list :whole (gptel-retention-rpc-text
@@ -837,17 +916,31 @@ something else than its pieces (rule Q3)."
     (kill-buffer-hook . gptel-retention-turn-disable))
   "What runs in a buffer whose conversation is kept.")
 
+(defconst gptel-retention-turn--advice
+  '((request :around gptel-retention-turn--around-request)
+    (dispatch :around gptel-retention-turn--around-dispatch (depth . 100))
+    (curl-end :before gptel-retention-turn--before-curl-end)
+    (url-end :before gptel-retention-turn--before-url-end)
+    (show-results :around gptel-retention-turn--around-results))
+  "What runs when gptel does something while a conversation is kept.
+Each element is (WHAT HOW FUNCTION . PROPERTIES), WHAT being one of
+`gptel-retention-host-functions' and the rest as for `advice-add'.")
+
+(defun gptel-retention-turn--each-advice (function)
+  "Call FUNCTION with (PLACE HOW ADVICE PROPERTIES) of each advice."
+  (pcase-dolist (`(,what ,how ,advice . ,properties)
+                 gptel-retention-turn--advice)
+    (dolist (place (alist-get what gptel-retention-host-functions))
+      (when (fboundp place)
+        (funcall function place how advice properties)))))
+
 ;;;###autoload
 (defun gptel-retention-turn-enable ()
   "Keep the conversation of this buffer from its next request on.
 Start the backend, without waiting for it.  With the first buffer, gptel
 is advised."
   (unless gptel-retention-turn--buffers
-    (advice-add 'gptel-request :around
-                #'gptel-retention-turn--around-request)
-    (dolist (function gptel-retention-host-dispatchers)
-      (advice-add function :around #'gptel-retention-turn--around-dispatch
-                  '((depth . 100)))))
+    (gptel-retention-turn--each-advice #'advice-add))
   (cl-pushnew (current-buffer) gptel-retention-turn--buffers)
   (setq gptel-retention-turn--enabled t)
   (pcase-dolist (`(,hook . ,function) gptel-retention-turn--hooks)
@@ -868,9 +961,9 @@ With the last buffer, gptel is as it was before."
                           (delq (current-buffer)
                                 gptel-retention-turn--buffers)))
   (unless gptel-retention-turn--buffers
-    (advice-remove 'gptel-request #'gptel-retention-turn--around-request)
-    (dolist (function gptel-retention-host-dispatchers)
-      (advice-remove function #'gptel-retention-turn--around-dispatch))))
+    (gptel-retention-turn--each-advice
+     (lambda (place _how advice _properties)
+       (advice-remove place advice)))))
 
 (provide 'gptel-retention-turn)
 ;;; gptel-retention-turn.el ends here

@@ -4,12 +4,15 @@
 usage: fake_provider.py SCRIPT LOG
 
 SCRIPT is a JSON list of answers, taken in order: {"text": ..., "calls": [[NAME, ARGUMENTS], ...]},
-or {"status": N} for an error; after the last one it says "More.".  `delay` waits that many seconds
-first.  LOG gets the body of each request, one line each.  The port is printed when it listens.
+or {"status": N} for an error, or {"wire": BASE64, "cut": N}, the bytes of a whole answer with its
+headers, N bytes (or all) at a time; after the last one it says "More.".  `delay` waits that many
+seconds first.  LOG gets the body of each request, one line each.  The port is printed when it
+listens.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import threading
@@ -33,6 +36,9 @@ class Handler(BaseHTTPRequestHandler):
             Handler.count += 1
             number = Handler.count
         time.sleep(answer.get("delay", 0))
+        if wire := base64.b64decode(answer.get("wire", "")):
+            self.reply_wire(wire, answer.get("cut") or len(wire))
+            return
         calls = [
             {
                 "index": n,
@@ -71,6 +77,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def reply_wire(self, data, cut):
+        """Send DATA as it is, CUT bytes at a time, and close the connection."""
+        for start in range(0, len(data), cut):
+            self.wfile.write(data[start : start + cut])
+            self.wfile.flush()
+            time.sleep(0.002)
+        self.close_connection = True
 
     def log_message(self, *_):
         """Be quiet."""

@@ -16,7 +16,8 @@ step is an object; its keys are applied in this order:
     file: {KEY: TEXT}   hand TEXT over in a file as KEY of the result
 
 LOG gets one JSON object a line for each request: method, params with handed-over texts read (and
-their files removed), and for `request/prepare` the whole array that base and tail stand for.
+their files removed), and for `request/prepare` the whole array that base and tail stand for.  The
+body of a response is logged in hexadecimal, since it may be any bytes.
 
 The ordinary answer to `request/prepare` names two new states and has no edits.  States are kept as
 the real backend keeps them: an unknown base is a resync error; edits of the script are applied, so
@@ -48,7 +49,7 @@ def read_frame(stream):
 
 
 def read_text(value):
-    """Return what a text stands for; remove its file."""
+    """Return what a text stands for, as bytes if it was handed over; remove its file."""
     if not (isinstance(value, dict) and "file" in value):
         return value
     path = Path(value["file"])
@@ -58,7 +59,16 @@ def read_text(value):
     path.unlink()
     assert len(data) == value["bytes"]
     assert hashlib.sha256(data).hexdigest() == value["sha256"]
-    return data.decode()
+    return data
+
+
+def read_params(method, params):
+    """Return PARAMS of a METHOD with handed-over texts read."""
+    texts = {key: read_text(value) for key, value in params.items()}
+    if method == "response/record":
+        body = texts["body"]
+        texts["body"] = (body.encode() if isinstance(body, str) else body).hex()
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in texts.items()}
 
 
 class Server:
@@ -82,7 +92,8 @@ class Server:
         """Return what an ordinary backend answers, and what is worth logging."""
         if method == "initialize":
             self.handover = params.get("handover", "")
-            return {"protocol": 1, "version": "fake", "capabilities": [], "store": "none"}, {}
+            said = {"protocol": 1, "version": "fake", "store": "none"}
+            return said | {"capabilities": ["response/record"]}, {}
         if method == "conversation/open":
             return {"id": params.get("id") or "0123456789abcdef0123456789abcdef"}, {}
         if method == "request/prepare":
@@ -143,7 +154,7 @@ def main(script_file, log_file):
     with Path(log_file).open("a", buffering=1) as log:
         while (message := read_frame(sys.stdin.buffer)) is not None:
             method = message["method"]
-            params = {k: read_text(v) for k, v in (message.get("params") or {}).items()}
+            params = read_params(method, message.get("params") or {})
             step = server.step(method)
             result, extra = server.ordinary(method, params, step)
             log.write(json.dumps({"method": method, "params": params, **extra}) + "\n")

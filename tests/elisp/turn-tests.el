@@ -663,24 +663,35 @@ MORE are further elements of its plist."
 (ert-deftest turn-tests-advice-goes-with-the-last-buffer ()
   "gptel is as before once no conversation is kept."
   (test-helper-with-backend nil
-    (let ((advised (lambda ()
-                     (cl-some
-                      (lambda (function)
-                        (advice-member-p
-                         #'gptel-retention-turn--around-dispatch function))
-                      gptel-retention-host-dispatchers)))
-          (a (generate-new-buffer "a"))
-          (b (generate-new-buffer "b")))
-      (should-not (funcall advised))
+    (let* ((places (mapcan (lambda (entry)
+                             (seq-filter #'fboundp (copy-sequence
+                                                    (cdr entry))))
+                           gptel-retention-host-functions))
+           (count (lambda ()
+                    (let ((n 0))
+                      (dolist (place places n)
+                        (advice-mapc
+                         (lambda (advice _)
+                           (when (and (symbolp advice)
+                                      (string-prefix-p
+                                       "gptel-retention"
+                                       (symbol-name advice)))
+                             (cl-incf n)))
+                         place)))))
+           (all (length places))
+           (a (generate-new-buffer "a"))
+           (b (generate-new-buffer "b")))
+      (should (> all 5))
+      (should (= 0 (funcall count)))
       (with-current-buffer a
         (gptel-retention-turn-enable)
         (gptel-retention-turn-enable))
       (with-current-buffer b (gptel-retention-turn-enable))
-      (should (funcall advised))
+      (should (= all (funcall count)))
       (with-current-buffer a (gptel-retention-turn-disable))
-      (should (funcall advised))
+      (should (= all (funcall count)))
       (kill-buffer b)
-      (should-not (funcall advised))
+      (should (= 0 (funcall count)))
       (kill-buffer a))))
 
 ;;; With the real gptel
@@ -880,7 +891,8 @@ MORE are further elements of its plist."
           (turn-tests-send)
           (turn-tests-settle "turn/complete" 1)
           (should (equal '("initialize" "conversation/open" "request/prepare"
-                           "request/commit" "turn/complete")
+                           "request/commit" "response/record"
+                           "turn/complete")
                          (test-helper-methods))))))))
 
 (ert-deftest turn-tests-five-buffers-and-a-slow-backend ()
