@@ -378,7 +378,10 @@ Return a function to insert the answer."
   (insert "\n")
   (seq-do (lambda (line)
             (let ((start (point))
-                  (fill-prefix (make-string 11 ?\s)))
+                  (fill-prefix (make-string 11 ?\s))
+                  ;; A long word stays beside its label.
+                  (fill-nobreak-predicate
+                   (list (lambda () (<= (current-column) 11)))))
               (insert (format "%-11s%s\n" (plist-get line :label)
                               (plist-get line :text)))
               ;; The spaces in a text that was sent are not ours to change.

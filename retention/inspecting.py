@@ -323,6 +323,4 @@ _UNQUOTED = {"": "nothing", UNREAD: "a text that is not stored"}
 
 
 def _quoted(text: str) -> str:
-    if text in _UNQUOTED:
-        return _UNQUOTED[text]
-    return msgspec.json.encode(text).decode()
+    return _UNQUOTED.get(text) or repr(text)  # readable also where TEXT is JSON

@@ -192,7 +192,7 @@ def test_explain_tells_the_newest_request(explain: Run) -> None:
     assert said["Put back"] == "1 earlier delivery"
     assert said["Compared"] == sentence(TOOLS_CHANGED)
     assert (said["Changed"], said["before"]) == ("tools.1", "nothing")
-    assert said["now"] == r'''"{\"name\":\"fe\u001btch\"}"'''
+    assert said["now"] == r"""'{"name":"fe\x1btch"}'"""
     assert said["Predicted"] == "0 bytes of 700 bytes of the messages repeat, about 0 tokens in all"
     assert said["Judged"] == "It is not known what the provider read from its cache."
     assert not {"Replayed", "Repaired", "Marked", "Reported", "Ended", "Reason"} & set(said)

@@ -113,7 +113,8 @@ mouse-1: menu"))))
           [(:label "Provider" :text "m at P")
            (:label "Compared" :text "The list of tools changed (added: fetch), \
 so the provider has to read it all again.")
-           (:label "  now" :text "\"two  spaces\"")])])))
+           (:label "  now" :text "'two  spaces'")
+           (:label "Reason" :text ,(make-string 75 ?x))])])))
 
 (defun inspect-tests-asked ()
   "Return the requests that the backend was asked to explain."
@@ -129,7 +130,8 @@ so the provider has to read it all again.")
                  "Compared   The list of tools changed (added: fetch), so the "
                  "provider has to read\n"
                  "           it all again.\n"
-                 "  now      \"two  spaces\"\n" eos)
+                 "  now      'two  spaces'\n"
+                 "Reason     " (= 75 "x") "\n" eos)
              (inspect-tests-text (gptel-retention-explain))))
     (should (equal (mapcar (lambda (entry) (plist-get entry :params))
                            (test-helper-log "inspect/explain"))
