@@ -161,7 +161,11 @@ def test_a_repair_is_told_once_and_not_as_a_reason_for_something_missing(
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [('say "so"\n', r'"say \"so\"\n"'), ("", "nothing"), ("…", "a text that is not stored")],
+    [
+        ('say "so"\n', "'say \"so\"\\n'"),
+        ("", "nothing"),
+        ("…", "a text that is not stored"),
+    ],
 )
 def test_texts_that_differ_are_quoted(store: Store, chat: Adapter, text: str, shown: str) -> None:
     changed = Continuity(cause=Cause.EDITED, path="messages.0", after=text)
