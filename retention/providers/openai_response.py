@@ -230,7 +230,7 @@ def _fold_calls(values: list[Any]) -> list[Object]:
     begun: dict[Any, list[Object]] = {}
     for piece in _list_objects(values):
         index = piece.get("index")
-        call = begun.get(index) if index is not None else calls[-1] if calls else None
+        call = begun.get(index)
         if call is None or _begins_call(piece, call[0]):
             call = []
             calls.append(call)
@@ -252,8 +252,8 @@ def _begins_call(piece: Object, first: Object) -> bool:
 
 
 def _get_name(piece: Object) -> Any:
-    tool = piece.get("function") or piece.get("custom")
-    return tool.get("name") if isinstance(tool, dict) else None
+    function = piece.get("function")
+    return function.get("name") if isinstance(function, dict) else None
 
 
 # Reasoning

@@ -95,7 +95,7 @@ def assemble(body: bytes) -> Response:
         if event is None:
             break
         if kind.type == "error":
-            error = error or describe_error(event.error or event.message or event.code or "error")
+            error = describe_error(event.error or event.message or event.code or "error")
         answer = event.response or answer
         if event.item is not _NONE:
             at = len(items) if event.output_index is None else event.output_index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from retention.errors import InvalidResponse
 from retention.model import Usage
-from retention.providers.openai_response import read_usage
+from retention.providers.openai_response import describe_error, read_usage
 from tests.loopback import Loopback, Strictness
 from tests.loopback_client import PATHS, ask, prompt, streaming
 from tests.providers.bodies import (
@@ -183,6 +184,7 @@ def test_bodies_of_another_shape_are_refused(api):
         ("openai", "calls.sse", b'"name":"read"', b'"name":null'),  # no message of the API
         ("openai", "calls.sse", b'"choices":[', b'"choices":[7,'),
         ("responses", "reasoning_calls.sse", b'"name":"read"', b'"name":null'),
+        ("responses", "text.sse", b'"obfuscation":"xq"', b'"obfuscation":"xq'),
         ("responses", "text.sse", b'"output_index":0', b'"output_index":"0"'),
         ("ollama", "thinking_calls.ndjson", b'"name":"read"', b'"name":7'),
         ("ollama", "thinking_calls.ndjson", b"1e3", b"1e999"),  # Emacs cannot read it
@@ -196,6 +198,47 @@ def test_damaged_response_is_incomplete(api, name, old, new):
     response = provider(api).assemble(head + gap + rest.replace(old, new))
 
     assert (response.complete, response.elements) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ({"message": "Boom", "code": 1}, "Boom"),
+        ({"message": "", "code": 502}, '{"message":"","code":502}'),
+        ("Boom", "Boom"),
+        ("\ud800!", "\ufffd!"),
+        (None, ""),
+        ({}, ""),
+        ("", ""),
+    ],
+)
+def test_error_is_told_in_its_own_words(error, words):
+    assert describe_error(error) == words
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (b'{"type":"error","code":"server_error","message":"Boom"}', "Boom"),
+        (b'{"type":"error","code":"server_error","message":null}', "server_error"),
+        (b'{"type":"error","error":{"message":"Boom"},"message":"Other"}', "Boom"),
+        (b'{"type":"error"}', "error"),
+    ],
+)
+def test_f8_error_event_of_responses_is_an_error_whatever_it_says(event, words):
+    body = BODIES["responses", "text.sse"].replace(
+        b"event: response.completed\n", b"data: %s\n\n" % event
+    )
+
+    response = provider("responses").assemble(body)
+
+    assert (response.error, response.complete) == (words, False)
+
+
+def test_items_without_an_index_stand_as_they_came():
+    body = re.sub(rb'"output_index":\d,', b"", BODIES["responses", "reasoning_calls.sse"])
+
+    assert show(provider("responses").assemble(body)) == expected("responses", "reasoning_calls")
 
 
 # Usage
