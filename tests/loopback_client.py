@@ -172,8 +172,9 @@ def parse_arguments(value: Any) -> Any:
 # Streams
 
 
-def iter_sse(data: bytes, newline: bytes = b"\n") -> Iterator[tuple[str, Any]]:
+def iter_sse(data: bytes) -> Iterator[tuple[str, Any]]:
     """Name and parsed data of each event; comments and the end mark are left out."""
+    newline = b"\r\n" if data.endswith(b"\r\n") else b"\n"
     assert data.endswith(newline * 2)
     for event in data.split(newline * 2)[:-1]:
         lines = dict(line.split(b": ", 1) for line in event.split(newline) if line[:1] != b":")
@@ -210,7 +211,6 @@ def anthropic_stream(data: bytes) -> list[Any]:
 
 
 def chat_stream(data: bytes) -> list[Any]:
-    assert data.endswith(b"data: [DONE]\n\n")
     message: dict[str, Any] = {"role": "assistant", "content": ""}
     for _, chunk in iter_sse(data):
         for name, value in (chunk["choices"][0]["delta"] if chunk["choices"] else {}).items():
@@ -269,7 +269,7 @@ def responses_stream(data: bytes) -> list[Any]:
 
 
 def gemini_stream(data: bytes) -> list[Any]:
-    return gemini_parts([event for _, event in iter_sse(data, b"\r\n")])
+    return gemini_parts([event for _, event in iter_sse(data)])
 
 
 def gemini_array(data: bytes) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,3 +150,111 @@ def without_notes(element: Any) -> Any:
         return element
     parts = [{"type": part["type"], "text": part["text"]} for part in element["content"]]
     return {**element, "content": parts}
+
+
+# --- What is nobody's business
+
+
+def hold(client: Client, array: list[Any], *words: str) -> None:
+    """ARRAY is accepted, or refused in words that contain all of WORDS."""
+    client.server.answer("POST", PATHS[client.api], client.encode(array))
+    refusal = client.server.requests[-1].refusal
+    assert (refusal is None) == (not words), refusal
+    assert all(word in (refusal or "") for word in words), refusal
+
+
+def exactly(*responses: Any) -> Loopback:
+    return Loopback(responses, strictness=Strictness(exact=True))
+
+
+USER: dict[str, Any] = {"role": "user", "content": "go"}
+
+
+def by_assistant(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def test_refusal_names_path_and_difference() -> None:
+    with exactly({"blocks": [CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api="openai")
+        client.prompt()
+        array = json.loads(json.dumps(client.array[:3]))
+        array[1]["tool_calls"][0]["function"]["arguments"] = '{"depth": 1}'
+
+        hold(
+            client,
+            array,
+            "messages[1].tool_calls[0].function.arguments is",
+            "issued was",
+            "(response 1)",
+        )
+
+
+def test_text_that_was_never_issued_is_accepted() -> None:
+    with exactly({"text": "One."}) as server:
+        client = Client(server=server, api="anthropic")
+        client.prompt()
+
+        hold(client, [USER, by_assistant("Another."), USER])
+        hold(client, [USER, by_assistant("One. "), USER], 'text is "One. ", issued was "One."')
+
+
+def test_text_that_was_issued_with_reasoning_is_not_accepted_without() -> None:
+    with exactly({"reasoning": "Hm.", "text": "One."}) as server:
+        client = Client(server=server, api="anthropic")
+        client.prompt()
+
+        hold(client, [USER, by_assistant("One."), USER], "messages[1].content[0]")
+
+
+def test_text_that_was_issued_with_and_without_reasoning_is_accepted_either_way() -> None:
+    with exactly({"text": "One."}, {"reasoning": "Hm.", "text": "One."}) as server:
+        client = Client(server=server, api="anthropic")
+        client.prompt()
+        client.prompt()
+
+        hold(client, [USER, by_assistant("One."), USER])
+        hold(client, [*client.array, USER])
+
+
+def test_what_another_model_said_is_not_judged() -> None:
+    with exactly({"reasoning": "Hm.", "text": "One."}) as server:
+        client = Client(server=server, api="anthropic")
+        client.prompt()
+        client.body = {"model": "other"}
+
+        hold(client, [USER, by_assistant("One."), USER])
+
+
+def test_answer_that_broke_off_is_not_demanded() -> None:
+    with exactly({"reasoning": "Hm.", "text": "One.", "error": "Busy"}) as server:
+        client = Client(server=server, api="anthropic", streamed=True)
+        client.array = [USER]
+        client.send()
+
+        hold(client, [USER, by_assistant("One."), USER])
+
+
+def test_one_id_stands_in_one_place() -> None:
+    with exactly({"blocks": [CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api="openai")
+        client.prompt()
+        call = client.array[1]["tool_calls"][0]["id"]
+
+        hold(
+            client,
+            [*client.array[:3], *client.array[1:3]],
+            f"messages[3]: {call} stands in messages[1] too",
+        )
+
+
+def test_items_of_a_response_stand_together() -> None:
+    with exactly({"blocks": [{"text": "Looking."}, CALL, OTHER]}, {"text": "Done."}) as server:
+        client = Client(server=server, api="responses")
+        client.prompt()
+        user, text, call, other, *rest = client.array
+
+        hold(client, [user, text, call, other, *rest])
+        hold(client, [user, call, other, *rest], "input[0]")
+        hold(client, [user, text, call, rest[0], other, *rest[1:]], "input[3]")
+        hold(client, [text, user, call, other, *rest], "input[1]")

@@ -539,6 +539,25 @@ def test_gemini_drops_signatures_of_another_model() -> None:
         assert client.server.answer("POST", path, json.dumps(body).encode()).status == 200
 
 
+ECHO: list[Row] = [
+    ("as it was", leave, None),
+    ("left out", drop("contents", 2, "parts", 0, "functionResponse", "id"), "ids of their function calls"),
+    ("of the sibling", lambda body: body["contents"][2]["parts"].reverse(), "ids of their function calls"),
+    ("of calls without ids", every(*(drop("contents", n, "parts", m, name, "id") for n, m, name in ((1, 2, "functionCall"), (2, 0, "functionResponse")))), None),
+]  # fmt: skip
+
+
+@rows(ECHO)
+def test_gemini_echo(edit: Edit, expected: str | None) -> None:
+    with talk("gemini", G_ROUNDS, Strictness(gemini_echo_ids=True)) as client:
+        hold(client, edit, expected)
+
+
+def test_gemini_does_not_mind_other_ids() -> None:
+    with talk("gemini", G_ROUNDS) as client:
+        hold(client, ECHO[1][1], None)
+
+
 SIGNED_PARTS = [
     ("a call", [{"thinking": "x"}, G_CALL, G_OTHER], [False, True, False]),
     ("a text", [{"thinking": "x"}, {"text": "a"}, {"text": "b"}], [False, False, True]),

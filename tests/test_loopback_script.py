@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 
 from tests.loopback import Answer, Call, Loopback, Script, ScriptError, Text
-from tests.loopback.model import Step
-from tests.loopback_client import PATHS, ask, prompt, read, streaming
+from tests.loopback.model import EmptyText, Redacted, Step, Thinking
+from tests.loopback_client import (
+    PATHS,
+    Client,
+    ask,
+    assemble,
+    iter_frames,
+    iter_sse,
+    prompt,
+    read,
+    streaming,
+)
 
 REMINDER = "<system-reminder>\nweather is fine\n</system-reminder>"
 TWO = [{"name": "f", "args": {"n": 1}}, {"name": "f", "args": {"n": 2}}]
@@ -128,6 +138,80 @@ def test_fault_at_the_end_of_a_match_is_served_once() -> None:
     assert [script.next(steps).status for _ in range(2)] == [500, None]
 
 
+def test_blocks_are_said_in_their_order() -> None:
+    blocks: list[Any] = [
+        {"thinking": ""},
+        {"text": "a"},
+        {"redacted": True},
+        {"call": {"name": "f", "raw": '{ "b":1 }'}},
+        {"empty_text": True},
+    ]
+    answer = Script([{"blocks": blocks}]).next([user("x")])
+
+    assert answer.blocks == (
+        Thinking(""),
+        Text("a"),
+        Redacted(),
+        Call("f", '{ "b":1 }'),
+        EmptyText(),
+    )
+    assert answer.calls[0].args == {"b": 1}
+
+
+def test_fields_are_reasoning_then_text_then_calls() -> None:
+    entry = {
+        "calls": [{"name": "f", "args": {"a": 1}}, {"name": "g"}],
+        "text": "a",
+        "reasoning": "",
+    }
+
+    assert Script([entry]).next([user("x")]).blocks == (
+        Thinking(""),
+        Text("a"),
+        Call("f", '{"a":1}'),
+        Call("g"),
+    )
+
+
+def test_calls_among_blocks_tell_which_response_is_due() -> None:
+    two = {"blocks": [{"call": call} for call in TWO]}
+    script = Script([{"match": "x", "responses": [two, {"text": "done"}]}])
+
+    assert len(script.next([user("x")]).calls) == 2
+    assert script.next([user("x"), said(), results(2)]).text == "done"
+    assert script.next([user("x"), said(), results(3)]).text == "Reply 1."
+
+
+def test_call_without_arguments_may_be_written_as_nothing() -> None:
+    assert Script([{"calls": [{"name": "f", "raw": ""}]}]).next([user("x")]).calls[0].args == {}
+
+
+RAW = '{ "b" : 1e0,\n"a":null}'
+
+
+@pytest.mark.parametrize("api", ["openai", "copilot", "openrouter", "deepseek", "mistral"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_arguments_are_sent_as_the_model_wrote_them(api: str, streamed: bool) -> None:
+    with Loopback([{"calls": [{"name": "f", "raw": RAW}]}]) as server:
+        client = Client(server=server, api=api, streamed=streamed, array=prompt(api)["messages"])
+        (element,) = assemble(api, client.send())
+
+    assert element["tool_calls"][0]["function"]["arguments"] == RAW
+
+
+def test_pieces_of_a_streamed_input_are_what_the_model_wrote() -> None:
+    with Loopback([{"calls": [{"name": "f", "raw": RAW}]}] * 2) as server:
+        path, body = streaming("anthropic", prompt("anthropic"))
+        events = [event for _, event in iter_sse(ask(server, path, body).body)]
+        path, body = streaming("bedrock", prompt("bedrock"))
+        frames = [frame for _, frame in iter_frames(ask(server, path, body).body)]
+
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert "".join(delta["partial_json"] for delta in deltas) == RAW
+    inputs = [f["delta"]["toolUse"]["input"] for f in frames if "toolUse" in f.get("delta", {})]
+    assert "".join(inputs) == RAW
+
+
 INVALID: list[Any] = [
     "text",
     {"txt": "misspelt"},
@@ -135,6 +219,18 @@ INVALID: list[Any] = [
     {"calls": [{"args": {}}]},
     {"calls": [{"name": "f", "args": []}]},
     {"calls": [{"name": "f", "arguments": {}}]},
+    {"calls": ["f"]},
+    {"calls": [{"name": "f", "raw": "[]"}]},
+    {"calls": [{"name": "f", "raw": "{"}]},
+    {"calls": [{"name": "f", "raw": "{}", "args": {}}]},
+    {"blocks": [], "text": "both"},
+    {"blocks": [{}]},
+    {"blocks": ["text"]},
+    {"blocks": [{"text": "a", "thinking": "b"}]},
+    {"blocks": [{"thinking": None}]},
+    {"blocks": [{"redacted": False}]},
+    {"blocks": [{"call": {"args": {}}}]},
+    {"quirks": "comments"},
     {"match": "x"},
     {"match": "x", "responses": {}},
     {"match": "x", "responses": [{"answer": ""}]},

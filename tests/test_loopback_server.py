@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.loopback import Loopback, Recorded, Strictness
-from tests.loopback_client import PATHS, ask, prompt, read, streaming
+from tests.loopback_client import PATHS, Client, ask, prompt, read, streaming
 
 ROOT = Path(__file__).parent.parent
 ODD = b'{ "messages" : [{"content":"\\u00e9 \xc3\xa9","role":"user"}],\n"model":"m"}'
@@ -166,6 +166,8 @@ BAD_CONTROLS = [
     ("POST", "/__script", b"nonsense"),
     ("POST", "/__reset", {"strictness": {"no_such": True}}),
     ("POST", "/__reset", {"strictness": {"strict_ids": 1}}),
+    ("POST", "/__reset", {"strictness": {"thinking": True}}),
+    ("POST", "/__reset", {"strictness": {"thinking": "strange"}}),
     ("POST", "/__reset", {"colour": "red"}),
     ("POST", "/__reset", [1]),
     ("POST", "/__nothing", {}),
@@ -285,3 +287,25 @@ def test_process_takes_flags_of_strictness() -> None:
     process.communicate(timeout=10)
 
     assert b"Tool call id was call_1 but must be" in answer
+
+
+def test_process_takes_the_mode_of_thinking() -> None:
+    process, port = start("--thinking", "bound", "--exact")
+    reset = talk(port, "/__reset", {"strictness": {"thinking": "required", "exact": False}})
+    process.communicate(timeout=10)
+
+    assert json.loads(reset) == {"ok": True}
+
+
+def test_reset_forgets_what_was_issued() -> None:
+    """A text of the time before is nobody's any more, and nothing of it is cached."""
+    flags = {"strictness": {"exact": True}}
+    with Loopback(strictness=Strictness(exact=True)) as server:
+        client = Client(server=server, api="openai")
+        client.prompt()
+        client.array[-1]["content"] += " "
+        assert client.prompt().status == 400
+
+        assert ask(server, "/__reset", flags).json == {"ok": True}
+        usage = client.send().json["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 0

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.loopback import Loopback, Strictness
+from tests.loopback.quirks import QUIRKS
 from tests.loopback_client import (
     PATHS,
     STREAMS,
@@ -30,6 +31,8 @@ CALLS = [
 EXPECTED = (TEXT, [(call["name"], call["args"]) for call in CALLS])
 BOTH = Strictness(exclusive_content=False)
 CHUNKS = (1, 7, 120, None)
+DONE = b"data: [DONE]\n\n"
+ENDS = dict.fromkeys(("openai", "copilot", "openrouter", "deepseek", "mistral"), DONE)
 
 
 @pytest.mark.parametrize("api", PATHS)
@@ -50,6 +53,7 @@ def test_stream_is_the_same_answer_at_every_chunk_size(api: str, chunk: int | No
 
     assert got.status == 200
     assert read_stream(api, got) == EXPECTED
+    assert got.body.endswith(ENDS.get(api, b""))
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -146,9 +150,8 @@ def test_error_comes_after_the_text_of_a_stream(api: str, expected: object) -> N
     with Loopback([{"text": TEXT, "calls": CALLS, "error": "Busy"}]) as server:
         got = ask(server, path, body)
 
-    newline = b"\r\n" if api == "gemini" else b"\n"
     assert got.status == 200
-    assert list(iter_sse(got.body, newline))[-1][1] == expected
+    assert list(iter_sse(got.body))[-1][1] == expected
     assert b'"read"' not in got.body
 
 
@@ -221,3 +224,63 @@ def run_curl(server: Loopback, path: str, body: object, *options: str) -> bytes:
 
 def found(pattern: str, body: bytes) -> list[str]:
     return re.findall(pattern, body.decode())
+
+
+# --- Quirks
+
+CHATS = ("openai", "copilot", "openrouter", "deepseek", "mistral")
+
+
+def tell(api: str, *quirks: str, usage: bool = False) -> bytes:
+    """A stream of text and both calls with QUIRKS."""
+    path, body = streaming(api, prompt(api))
+    if usage:
+        body["stream_options"] = {"include_usage": True}
+    script = [{"text": TEXT, "calls": CALLS, "quirks": list(quirks)}]
+    with Loopback(script, strictness=BOTH) as server:
+        return ask(server, path, body).body
+
+
+@pytest.mark.parametrize(("quirk", "api"), [(q, api) for q, apis in QUIRKS.items() for api in apis])
+def test_stream_with_a_quirk_is_the_same_answer(quirk: str, api: str) -> None:
+    plain, odd = tell(api), tell(api, quirk, usage=quirk == "no_usage")
+
+    assert odd != plain
+    assert show(api, STREAMS[api](odd)) == EXPECTED
+
+
+def test_quirks_do_what_they_say() -> None:
+    assert b": keep-alive\n\n" in tell("anthropic", "comments")
+    assert b": keep-alive\r\n\r\n" in tell("gemini", "comments")
+    assert b"\n" not in tell("anthropic", "crlf", "comments", "pings").replace(b"\r\n", b"")
+    assert tell("anthropic").count(b"event: ping") == 1
+    assert tell("anthropic", "pings").count(b"event: ping") > 9
+    assert b"[DONE]" not in tell("openai", "no_done")
+
+
+@pytest.mark.parametrize("api", CHATS)
+def test_usage_is_left_out_though_it_was_asked_for(api: str) -> None:
+    assert b'"choices":[],"usage":{' in tell(api, usage=True)
+    assert b'"choices":[],"usage":{' not in tell(api, "no_usage", usage=True)
+
+
+def test_calls_come_together_whole() -> None:
+    deltas = [c["choices"][0]["delta"] for _, c in iter_sse(tell("openai", "calls_together"))]
+    (made,) = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
+
+    assert [json.loads(call["function"]["arguments"]) for call in made] == [
+        call["args"] for call in CALLS
+    ]
+
+
+def test_call_goes_on_under_the_name_null() -> None:
+    deltas = [c["choices"][0]["delta"] for _, c in iter_sse(tell("openai", "null_names"))]
+    names = [call["function"]["name"] for d in deltas for call in d.get("tool_calls", ())]
+
+    assert set(names) == {"read", "null"}
+    assert names.count("read") == 2
+
+
+@pytest.mark.parametrize(("api", "quirk"), [("ollama", "comments"), ("openai", "no_such")])
+def test_quirk_that_an_api_does_not_have_is_an_error_of_the_script(api: str, quirk: str) -> None:
+    assert b"script:" in tell(api, quirk)

@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tests.loopback.server import CHUNK, Loopback
-from tests.loopback.strictness import Strictness
+from tests.loopback.strictness import THINKING, Strictness
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -39,7 +39,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         if isinstance(flag.default, bool):
             parser.add_argument(name, action=argparse.BooleanOptionalAction, default=flag.default)
         else:
-            parser.add_argument(name, default=flag.default)
+            parser.add_argument(name, choices=THINKING, default=flag.default)
     return parser.parse_args(arguments)
 
 

@@ -17,6 +17,7 @@ from tests.loopback.ids import make_id
 from tests.loopback.strictness import Strictness
 
 if TYPE_CHECKING:
+    from tests.loopback.cache import Cached, Entry
     from tests.loopback.issued import Issued, Response
 
 Json: TypeAlias = Any
@@ -104,6 +105,8 @@ class Answer:
     error: str | None = None
     delay: float = 0.0
     cut: int | None = None
+    quirks: tuple[str, ...] = ()
+    """What its stream looks like, see `quirks.py`."""
 
     @property
     def text(self) -> str:
@@ -165,6 +168,7 @@ class Context:
     seq: int
     strictness: Strictness
     issued: Issued
+    cached: Cached
 
     @property
     def model(self) -> str:
@@ -178,8 +182,13 @@ class Context:
 
     @property
     def input_tokens(self) -> int:
-        """A stand-in for a tokenizer: four bytes a token."""
-        return -(-len(self.request.body) // 4)
+        """A stand-in for a tokenizer: four bytes a token.  Cached ones are among them."""
+        return max(-(-len(self.request.body) // 4), self.cached.read + self.cached.written)
+
+    @property
+    def fresh_tokens(self) -> int:
+        """Those that were neither read from the cache nor written to it."""
+        return self.input_tokens - self.cached.read - self.cached.written
 
     def id(self, prefix: str, length: int, index: int = 0) -> str:
         """An id that no other request, and no other INDEX of this one, gets."""
@@ -240,6 +249,8 @@ class Api:
     text, so that the order of their keys counts."""
     atoms: Callable[[Object], Iterable[Atom]]
     """What the provider can know an element of the assistant by; nothing for other elements."""
+    entries: Callable[[Object], Sequence[Entry]]
+    """The parts of a body that its prompt cache knows."""
     returnable: Callable[[Response], Sequence[Object | None]] = lambda response: response.elements
     """The elements of a response as they can come back; None for one that cannot."""
     model: Callable[[Request], str] = lambda request: str(request.json.get("model", ""))

@@ -10,6 +10,7 @@ A response has any of
     status, error                             an HTTP error, with the message `error`
     error                                     alone: an error event after the text
                                               (HTTP 500 if the answer is not streamed)
+    quirks                                    names of `quirks.py`: how the stream is written
     cut                                       close the connection after so many bytes of the body
 
 A block is one of
@@ -57,6 +58,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "error": (str,),
     "delay": (int, float),
     "cut": (int,),
+    "quirks": (list,),
 }
 
 
@@ -141,8 +143,9 @@ def parse_answer(entry: Json) -> Answer:
         *({"text": entry["text"]} for _ in said & {"text"} if entry["text"]),
         *({"call": call} for call in entry.get("calls", ())),
     ]
-    others = {name: value for name, value in entry.items() if name not in {*said, "blocks"}}
-    return Answer(blocks=tuple(map(parse_block, blocks)), **others)
+    others = {name: entry[name] for name in entry if name not in {*said, "blocks", "quirks"}}
+    quirks = tuple(map(str, entry.get("quirks", ())))
+    return Answer(blocks=tuple(map(parse_block, blocks)), quirks=quirks, **others)
 
 
 def parse_block(entry: Json) -> Block:

@@ -18,9 +18,11 @@ from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tests.loopback.apis import find_api
+from tests.loopback.cache import Cache, Cached
 from tests.loopback.exact import check_exact
 from tests.loopback.issued import Issued, Response
 from tests.loopback.model import Answer, Api, Context, Json, Object, Recorded, Refused, Request
+from tests.loopback.quirks import check_quirks, disturb
 from tests.loopback.recorder import Recorder
 from tests.loopback.script import Script, ScriptError
 from tests.loopback.shape import ShapeError
@@ -75,6 +77,7 @@ class Loopback:
         self._script = Script(script)
         self._recorder = Recorder(record)
         self._issued = Issued()
+        self._cache = Cache()
         self._stopping = threading.Event()
         self._http = HttpServer(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), daemon=True)
@@ -133,6 +136,7 @@ class Loopback:
             self._script = fresh
             self._recorder.clear()
             self._issued = Issued()
+            self._cache = Cache()
 
     def wait(self, seconds: float) -> None:
         """Wait, or less if the server stops."""
@@ -171,7 +175,13 @@ class Loopback:
         if not isinstance(request.json, dict):
             refused = Refused("The body of the request is not a JSON object in UTF-8.")
             return refuse(api, refused, request)
-        context = Context(request=request, seq=seq, strictness=self.strictness, issued=self._issued)
+        context = Context(
+            request=request,
+            seq=seq,
+            strictness=self.strictness,
+            issued=self._issued,
+            cached=Cached(),
+        )
         try:
             return self._serve(api, context)
         except Refused as refused:
@@ -192,6 +202,7 @@ class Loopback:
         status = answer.status or (500 if answer.error is not None and not streamed else 200)
         if status != 200:
             raise api.fault(status, answer.error or f"scripted status {status}")
+        context = replace(context, cached=self._cache.use(api.entries(request.json)))
         reply = render(api, answer, context, streamed)
         if answer.is_fault:
             return reply, None, ()
@@ -280,7 +291,8 @@ def render(api: Api, answer: Answer, context: Context, streamed: bool) -> Reply:
     if not streamed:
         reply = json_reply(api.document(answer, context))
     else:
-        body = b"".join(api.events(answer, context))
+        check_quirks(answer, api.name)
+        body = b"".join(disturb(api.events(answer, context), answer))
         reply = Reply(
             headers={"Content-Type": api.stream_type(context.request)}, body=body, streamed=True
         )

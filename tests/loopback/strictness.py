@@ -43,6 +43,9 @@ class Strictness:
     gemini_call_ids: bool = True
     """Gemini: calls carry an `id`, as those of Gemini 3 do."""
 
+    gemini_echo_ids: bool = False
+    """Gemini: a result carries the `id` of its call, if that has one (documented, unenforced)."""
+
     def __post_init__(self) -> None:
         if self.thinking not in THINKING:
             raise ValueError(f"strictness: thinking is one of {', '.join(THINKING)}")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tests.loopback import thinking
 from tests.loopback.apis import claude
+from tests.loopback.cache import Entry, render
 from tests.loopback.issued import Issued
 from tests.loopback.model import (
     Answer,
@@ -318,6 +319,27 @@ def iter_marked(body: Object) -> Iterator[tuple[str, Object]]:
         yield placed.path, placed.block
 
 
+def iter_entries(body: Object) -> Iterator[Entry]:
+    """The parts of BODY in the order of processing, marked where something is to be cached."""
+    system = body.get("system") or []
+    if isinstance(system, str):
+        system = [{"type": "text", "text": system}]
+    parts = [("tool", tool) for tool in body.get("tools", [])]
+    parts += [("system", block) for block in system]
+    messages = body["messages"]
+    parts += [(messages[each.message]["role"], each.block) for each in place_blocks(messages)]
+    markable = [n for n, (_, block) in enumerate(parts) if block.get("type") not in THINKING]
+    yield Entry(str(body["model"]), counted=False)
+    for number, (where, block) in enumerate(parts):
+        whole = body.get("cache_control") if number == markable[-1] else None
+        nested = block.get("content")
+        marks = [each.get("cache_control") for each in nested or () if isinstance(each, dict)]
+        mark = next(filter(None, [block.get("cache_control"), *marks, whole]), None)
+        run = block["type"] if block.get("type") in ("tool_use", "tool_result") else ""
+        lifetime = mark.get("ttl", "5m") if mark else ""
+        yield Entry(f"{where} {render(block)}", run, lifetime)
+
+
 def find_markable(body: Object) -> Object | None:
     """The last block that the mark of a whole request can go to."""
     blocks = [
@@ -523,11 +545,16 @@ def steps(body: Object) -> list[Step]:
 
 
 def usage(answer: Answer, context: Context) -> Object:
+    cached = context.cached
+    hour = cached.written if cached.lifetime == "1h" else 0
     return {
-        "input_tokens": context.input_tokens,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
-        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        "input_tokens": context.fresh_tokens,
+        "cache_creation_input_tokens": cached.written,
+        "cache_read_input_tokens": cached.read,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": cached.written - hour,
+            "ephemeral_1h_input_tokens": hour,
+        },
         "output_tokens": len(answer.text) // 4 + 1,
         "service_tier": "standard",
     }
@@ -686,6 +713,7 @@ API = Api(
     fault=fault,
     envelope=envelope,
     array="messages",
+    entries=lambda body: list(iter_entries(body)),
     said=said,
     normal=normal,
     atoms=iter_atoms,

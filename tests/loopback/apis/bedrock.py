@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from tests.loopback import thinking
 from tests.loopback.apis import claude
+from tests.loopback.cache import Entry, render
 from tests.loopback.issued import Issued
 from tests.loopback.model import (
     Answer,
@@ -70,8 +71,9 @@ def check(request: Request, strictness: Strictness, issued: Issued) -> None:
         check_message(want(message, dict, f"messages.{number}"), f"messages.{number}")
     check_roles(messages)
     check_tool_config(request.json, messages)
+    marks = find_marks(request.json)
     if is_claude(model):
-        check_marks(request.json)
+        check_marks(marks)
         check_unique(messages)
     check_pairing(messages, is_claude(model))
     if is_claude(model):
@@ -173,13 +175,20 @@ def check_tool_config(body: Object, messages: Sequence[Object]) -> None:
         )
 
 
-def check_marks(body: Object) -> None:
+def find_marks(body: Object) -> list[Object]:
+    """The cache points in BODY, in the order of processing."""
     tools = want(body.get("toolConfig") or {}, dict, "toolConfig").get("tools", [])
     lists = [want(tools, list, "toolConfig.tools"), want(body.get("system", []), list, "system")]
     lists += [message["content"] for message in body["messages"]]
-    found = sum("cachePoint" in want(block, dict, "block") for each in lists for block in each)
-    if found > claude.MAX_MARKS:
-        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {found}.")
+    blocks = [want(block, dict, "block") for each in lists for block in each]
+    return [need(block, "cachePoint", dict) for block in blocks if "cachePoint" in block]
+
+
+def check_marks(marks: Sequence[Object]) -> None:
+    if len(marks) > claude.MAX_MARKS:
+        raise Refused(
+            f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
+        )
 
 
 def check_unique(messages: Sequence[Object]) -> None:
@@ -190,6 +199,24 @@ def check_unique(messages: Sequence[Object]) -> None:
             if name in seen:
                 raise Refused(f"messages.{number}.content.{index}: `tool_use` ids must be unique")
             seen.update(filter(None, [name]))
+
+
+def iter_entries(body: Object) -> Iterator[Entry]:
+    """The parts of BODY in the order of processing; a cache point marks the block before it."""
+    tools = (body.get("toolConfig") or {}).get("tools", [])
+    parts = [("tool", block) for block in tools]
+    parts += [("system", block) for block in body.get("system", [])]
+    parts += [(m["role"], block) for m in body["messages"] for block in m["content"]]
+    held = Entry("", counted=False)
+    for where, block in parts:
+        if "cachePoint" in block:
+            held = held._replace(mark=block["cachePoint"].get("ttl", "5m"))
+            continue
+        yield held
+        kind = next(iter(block), "")
+        run = kind if kind in ("toolUse", "toolResult") else ""
+        held = Entry(f"{where} {render(block)}", run)
+    yield held
 
 
 def blocks_of(message: Object, *names: str) -> list[Json]:
@@ -313,11 +340,11 @@ def steps(body: Object) -> list[Step]:
 def usage(answer: Answer, context: Context) -> Object:
     output = len(answer.text) // 4 + 1
     return {
-        "inputTokens": context.input_tokens,
+        "inputTokens": context.fresh_tokens,
         "outputTokens": output,
         "totalTokens": context.input_tokens + output,
-        "cacheReadInputTokens": 0,
-        "cacheWriteInputTokens": 0,
+        "cacheReadInputTokens": context.cached.read,
+        "cacheWriteInputTokens": context.cached.written,
     }
 
 
@@ -467,6 +494,7 @@ API = Api(
     envelope=lambda refused, _: {"message": refused.message},
     headers=headers,
     array="messages",
+    entries=lambda body: list(iter_entries(body)),
     said=said,
     normal=normal,
     atoms=iter_atoms,

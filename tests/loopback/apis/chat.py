@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.loopback.cache import MARKS, whole
 from tests.loopback.issued import Issued
 from tests.loopback.model import (
     Answer,
@@ -26,6 +27,7 @@ from tests.loopback.model import (
     Step,
     Text,
 )
+from tests.loopback.quirks import disturb_calls
 from tests.loopback.script import ScriptError
 from tests.loopback.shape import need, want
 from tests.loopback.strictness import Strictness
@@ -228,7 +230,7 @@ def usage(answer: Answer, context: Context) -> Object:
         "prompt_tokens": context.input_tokens,
         "completion_tokens": output,
         "total_tokens": context.input_tokens + output,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": context.cached.read},
     }
 
 
@@ -261,7 +263,12 @@ def document(answer: Answer, context: Context) -> Json:
     return complete(plain_message(answer, context), answer, context)
 
 
-def complete(said: Object, answer: Answer, context: Context) -> Object:
+def complete(
+    said: Object,
+    answer: Answer,
+    context: Context,
+    usage: Callable[[Answer, Context], Object] = usage,
+) -> Object:
     """A whole completion that says SAID."""
     reason = "tool_calls" if answer.calls else "stop"
     return {
@@ -286,7 +293,12 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
 
 
 def stream(
-    deltas: Iterator[Object], answer: Answer, context: Context, *, usage_always: bool = False
+    deltas: Iterator[Object],
+    answer: Answer,
+    context: Context,
+    *,
+    usage: Callable[[Answer, Context], Object] = usage,
+    usage_always: bool = False,
 ) -> Iterator[bytes]:
     """The chunks of a completion: role, DELTAS, end, usage; no calls before an error."""
     asked = (context.request.json.get("stream_options") or {}).get("include_usage") is True
@@ -297,7 +309,7 @@ def stream(
         return sse({**head(context, "chat.completion.chunk"), "choices": [choice], **extra})
 
     yield chunk({"role": "assistant", "content": ""})
-    for delta in deltas:
+    for delta in disturb_calls(deltas, answer):
         if answer.error is not None and "tool_calls" in delta:
             break
         yield chunk(delta)
@@ -314,7 +326,7 @@ def stream(
         )
         return
     yield chunk({}, "tool_calls" if answer.calls else "stop")
-    if asked or usage_always:
+    if (asked or usage_always) and "no_usage" not in answer.quirks:
         yield sse(
             {
                 **head(context, "chat.completion.chunk"),
@@ -360,8 +372,6 @@ def call_deltas(index: int, call: Object) -> Iterator[Object]:
 
 
 # What comes back
-
-MARKS = ("cache_control", "copilot_cache_control")
 
 
 def normal(element: Object) -> Object:
@@ -479,6 +489,7 @@ OPENAI = Api(
     fault=fault,
     envelope=envelope,
     array="messages",
+    entries=lambda body: whole(body, "messages"),
     said=lambda answer, context: (plain_message(answer, context),),
     normal=normal,
     atoms=iter_atoms,

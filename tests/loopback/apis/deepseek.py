@@ -82,16 +82,25 @@ def message(answer: Answer, context: Context) -> Object:
     return {**said, "content": said["content"] or ""}
 
 
+def usage(answer: Answer, context: Context) -> Object:
+    hit = context.cached.read
+    told = {
+        "prompt_cache_hit_tokens": hit,
+        "prompt_cache_miss_tokens": context.input_tokens - hit,
+    }
+    return {**chat.usage(answer, context), **told}
+
+
 def document(answer: Answer, context: Context) -> Json:
     answer = with_reasoning(answer, context)
-    return chat.complete(message(answer, context), answer, context)
+    return chat.complete(message(answer, context), answer, context, usage)
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
     answer = with_reasoning(answer, context)
     deltas = chat.deltas(answer, message(answer, context), reasoning_deltas)
     yield b": keep-alive\n\n"
-    yield from chat.stream(deltas, answer, context, usage_always=True)
+    yield from chat.stream(deltas, answer, context, usage=usage, usage_always=True)
 
 
 def reasoning_deltas(number: int, block: Block) -> Iterator[Object]:

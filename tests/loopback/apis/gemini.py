@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
+from tests.loopback.cache import whole
 from tests.loopback.issued import Issued
 from tests.loopback.model import (
     Answer,
@@ -51,6 +52,7 @@ SIGNATURE = (
     " tools to work correctly, and missing thought_signature may lead to degraded model"
     " performance. Additional data, function call `default_api:{name}` , position {position}."
 )
+ECHO = "Please ensure that function responses carry the ids of their function calls."  # our words
 CORRUPTED = "Corrupted thought signature."
 DUMMIES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 
@@ -100,6 +102,8 @@ def check(request: Request, strictness: Strictness, issued: Issued) -> None:
         check_content(want(content, dict, f"contents[{number}]"), f"contents[{number}]")
     contents = get_contents(request.json)
     check_pairing(merge(contents) if strictness.merge_contents else contents)
+    if strictness.gemini_echo_ids:
+        check_echo(contents)
     if strictness.strict_signatures:
         check_signatures(contents)
     check_seals(contents, model_of(request), issued)
@@ -216,6 +220,18 @@ def check_pairing(contents: Sequence[Object]) -> None:
         raise Refused(LAST)
 
 
+def check_echo(contents: Sequence[Object]) -> None:
+    """Each result has the id of the call that it answers by its place."""
+    for before, after in pairwise(contents):
+        calls = [part["functionCall"] for part in before["parts"] if "functionCall" in part]
+        results = [
+            part["functionResponse"] for part in after["parts"] if "functionResponse" in part
+        ]
+        for call, result in zip(calls, results, strict=False):
+            if call.get("id") and result.get("id") != call["id"]:
+                raise Refused(ECHO)
+
+
 def check_signatures(contents: Sequence[Object]) -> None:
     """The first call of each step since the last ordinary user content is signed."""
     start = max(
@@ -279,11 +295,13 @@ def steps(body: Object) -> list[Step]:
 
 def usage(answer: Answer, context: Context) -> Object:
     output = len(answer.text) // 4 + 1
-    return {
+    told = {
         "promptTokenCount": context.input_tokens,
         "candidatesTokenCount": output,
         "totalTokenCount": context.input_tokens + output,
     }
+    cached = context.cached.read
+    return {**told, "cachedContentTokenCount": cached} if cached else told
 
 
 def make_parts(answer: Answer, context: Context) -> list[Object]:
@@ -458,6 +476,7 @@ API = Api(
     fault=fault,
     envelope=envelope,
     array="contents",
+    entries=lambda body: whole(body, "contents"),
     said=said,
     normal=normal,
     atoms=iter_atoms,

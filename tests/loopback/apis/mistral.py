@@ -169,8 +169,16 @@ def message(answer: Answer, context: Context) -> Object:
     return said
 
 
+def usage(answer: Answer, context: Context) -> Object:
+    """Nothing is said of the cache when nothing came from it."""
+    told = chat.usage(answer, context)
+    if not context.cached.read:
+        del told["prompt_tokens_details"]
+    return told
+
+
 def document(answer: Answer, context: Context) -> Json:
-    return chat.complete(message(answer, context), answer, context)
+    return chat.complete(message(answer, context), answer, context, usage)
 
 
 def events(answer: Answer, context: Context) -> Iterator[bytes]:
@@ -184,7 +192,7 @@ def events(answer: Answer, context: Context) -> Iterator[bytes]:
         yield {"content": [{**whole, "thinking": []}]}
 
     deltas = chat.deltas(answer, message(answer, context), reasoning_deltas, call_deltas)
-    yield from chat.stream(deltas, answer, context, usage_always=True)
+    yield from chat.stream(deltas, answer, context, usage=usage, usage_always=True)
 
 
 def call_deltas(index: int, call: Object) -> Iterator[Object]:

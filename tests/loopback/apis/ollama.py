@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
+from tests.loopback.cache import whole
 from tests.loopback.issued import Issued
 from tests.loopback.model import (
     Answer,
@@ -173,6 +174,7 @@ API = Api(
     fault=lambda status, message: Refused(message, status=status),
     envelope=lambda refused, _: {"error": refused.message},
     array="messages",
+    entries=lambda body: whole(body, "messages"),
     said=lambda answer, _: ({"role": "assistant", **message(answer)},),
     normal=normal,
     atoms=iter_atoms,

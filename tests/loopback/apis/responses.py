@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tests.loopback.apis import chat
+from tests.loopback.cache import whole
 from tests.loopback.issued import Issued, Response
 from tests.loopback.model import (
     Answer,
@@ -287,7 +288,7 @@ def usage(answer: Answer, context: Context) -> Object:
     output = len(answer.text) // 4 + 1 + thought
     return {
         "input_tokens": context.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": context.cached.read},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": thought},
         "total_tokens": context.input_tokens + output,
@@ -505,6 +506,7 @@ API = Api(
     fault=chat.fault,
     envelope=chat.envelope,
     array="input",
+    entries=lambda body: whole(body, "input"),
     said=said,
     normal=normal,
     atoms=iter_atoms,
