@@ -16,6 +16,7 @@
 ;;; Code:
 
 (require 'cl-lib)
+(require 'seq)
 (require 'subr-x)
 (require 'gptel)
 (require 'gptel-retention-rpc)
@@ -78,6 +79,21 @@ match counts.  Add your host if it is a proxy for one of these APIs."
      (cl-loop for (key value) on (plist-get info :data) by #'cddr
               unless (eq key array) collect key and collect value))))
 
+(defun gptel-retention-host-include (info names)
+  "Have the payload of INFO ask the provider to include NAMES, too.
+Return a function that takes this back, or nil if nothing was to add."
+  (let* ((data (plist-get info :data))
+         (before (plist-member data :include))
+         (asked (and (vectorp (cadr before)) (cadr before)))
+         (missing (seq-difference names asked)))
+    (when missing
+      (plist-put data :include (vconcat asked missing))
+      (lambda ()
+        (if before
+            (plist-put data :include asked)
+          ;; It is not the first key, so the list stays the same object.
+          (cl-remf data :include))))))
+
 (defun gptel-retention-host-encode (value)
   "Return VALUE as JSON the way gptel writes it, a unibyte UTF-8 string.
 VALUE is a plist or a vector.  Signal an error for what JSON cannot
@@ -110,12 +126,15 @@ something else."
     (dispatch gptel-curl-get-response gptel--url-get-response)
     (curl-end gptel-curl--stream-cleanup gptel-curl--sentinel)
     (url-end gptel--url-parse-response)
-    (show-results gptel--display-tool-results))
+    (edit-call gptel--inject-tool-call)
+    (show-results gptel--display-tool-results)
+    (realize gptel--realize-query))
   "What gptel does that concerns us, and its functions that do it.
-The arguments are: `request', those of `gptel-request'; `dispatch', the
-state machine; `curl-end', curl's process and its status; `url-end', the
-backend and INFO, in the buffer of the response; `show-results', a list
-of results as (TOOL ARGUMENTS RESULT), and INFO.")
+The arguments are: `request', those of `gptel-request'; `dispatch' and
+`realize', the state machine; `curl-end', curl's process and its status;
+`url-end', the backend and INFO, in the buffer of the response;
+`edit-call', the backend, the payload and two calls, the old and the
+new; `show-results', a list of (TOOL ARGUMENTS RESULT), and INFO.")
 
 (defun gptel-retention-host-info (fsm)
   "Return the plist of the request that FSM drives.
@@ -133,6 +152,11 @@ The value is `done', `error' or `abort'."
 (defun gptel-retention-host-make-fsm ()
   "Return a new state machine with the default states of gptel."
   (gptel-make-fsm))
+
+(defun gptel-retention-host-prompt-buffer (info)
+  "Return the buffer with the prompt of INFO that is not realized yet."
+  (let ((data (plist-get info :data)))
+    (and (bufferp data) (buffer-live-p data) data)))
 
 (defun gptel-retention-host-loop-p (info)
   "Return non-nil if the request of INFO has been through a tool call.
@@ -414,6 +438,7 @@ INFO and LASTING are as in `gptel-retention-host-parse'."
               gptel-model (plist-get info :model))
   (when (with-current-buffer buffer (derived-mode-p 'org-mode))
     (gptel-retention-host--strip-org buffer))
+  (gptel-retention-host-join-results buffer)
   (unless lasting
     (delete-region (gptel-retention-host--user-start (point-min) (point-max))
                    (point-max)))
@@ -438,6 +463,48 @@ This is what `gptel-org--create-prompt-buffer' does to the text."
   (setq org-complex-heading-regexp
         (buffer-local-value 'org-complex-heading-regexp buffer)
         tab-width (buffer-local-value 'tab-width buffer)))
+
+(defun gptel-retention-host-join-results (buffer)
+  "Make each tool result one in the current copy of a part of BUFFER.
+What is hidden or ignored between two runs of the same id is removed,
+unless a new call begins with the second run: calls may share an id
+\(rule F9)."
+  (let ((buffer-invisibility-spec
+         (buffer-local-value 'buffer-invisibility-spec buffer))
+        (start (point-min))
+        end                           ; of the last run, if nothing follows it
+        run)                          ; but what is hidden; RUN is its property
+    (save-excursion
+      (while (< start (point-max))
+        (let ((next (next-single-property-change start 'gptel nil (point-max)))
+              (value (get-text-property start 'gptel)))
+          (cond
+           ((eq (car-safe value) 'tool)
+            (when (and end (equal value run)
+                       (not (gptel-retention-host--call-p start)))
+              (put-text-property start next 'gptel run)
+              (delete-region end start)
+              (setq next (- next (- start end))))
+            (setq end next
+                  run (get-text-property (1- next) 'gptel)))
+           ((not (gptel-retention-host--hidden-p start next))
+            (setq end nil)))
+          (setq start next))))))
+
+(defun gptel-retention-host--call-p (pos)
+  "Return non-nil if what stands at POS begins a tool call."
+  (goto-char pos)
+  (looking-at-p "[[:space:]\n]*(:name\\_>"))
+
+(defun gptel-retention-host--hidden-p (beg end)
+  "Return non-nil if the text from BEG to END is ignored or not visible.
+All of it has the same property `gptel'."
+  (pcase (get-text-property beg 'gptel)
+    ('ignore t)
+    ('nil (cl-loop for pos = beg
+                   then (next-single-property-change pos 'invisible nil end)
+                   while (< pos end)
+                   always (invisible-p (get-text-property pos 'invisible))))))
 
 (defun gptel-retention-host--user-start (beg end)
   "Return where the user's text that ends at END begins, at least BEG.

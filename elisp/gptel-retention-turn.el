@@ -46,6 +46,34 @@ refuses two user messages in a row."
                  (const :tag "In the last tool result" result))
   :group 'gptel-retention)
 
+(defcustom gptel-retention-request-encrypted-reasoning t
+  "Non-nil means ask the provider for what it needs to go on reasoning.
+With the OpenAI Responses API that is the model's reasoning in encrypted
+form: stored with the conversation and sent back with later requests, it
+saves the model from thinking the same again, and keeps the provider's
+cache.  Responses get larger by it, and you pay for it as input.  gptel
+itself does not ask for it."
+  :type 'boolean
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-keep-context t
+  "Non-nil means that context stays where it was once sent.
+With `gptel-use-context' set to `user', gptel puts the context in front
+of the newest prompt, and takes it away from there with the next one.
+Keeping it lets the provider's cache hold what comes after it; it costs
+room, since a changed context is sent again beside the old one."
+  :type 'boolean
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-plan-cache-marks t
+  "Non-nil means choose which messages carry the marks of a prompt cache.
+That happens where `gptel-cache' asks for caching of messages.  gptel
+marks the message that is last when you send a prompt; what the model
+and its tools add after that is read anew with each of their requests.
+Marking it costs the provider's surcharge for writing to its cache."
+  :type 'boolean
+  :group 'gptel-retention)
+
 (defvar gptel-retention-after-prepare-functions nil
   "Functions called after the backend was asked about a request.
 Each is called in the conversation's buffer with one plist.  It is what
@@ -81,9 +109,9 @@ OWNED is non-nil if the conversation is that of the buffer, nil for one
 that a detached request has for itself.  OPENED is (GENERATION . FILE)
 of when it was opened.  ORDINARY is the state as gptel last built it,
 SENTS are the last sent ones.  PENDING are functions that tell the
-backend what happened just now, in order.  LAST is the last outcome of a
-prepare."
-  buffer owned id opened ordinary sents pending last)
+backend what happened just now, in order.  TOLD are the breaches that
+the user was told of.  LAST is the last outcome of a prepare."
+  buffer owned id opened ordinary sents pending told last)
 
 (cl-defstruct (gptel-retention-turn--request (:copier nil))
   "A request; it lives as long as its state machine.
@@ -91,17 +119,18 @@ PROMPT is (BEG . END), markers around what gptel sends of the buffer.
 SELECTION is that of `gptel-retention-request-sections'.  SENT is the
 last state of it that was sent as planned.  PLAN is the plan of its last
 dispatch, nil if that had none, and EDITED tells whether it had edits.
-RESPONSE is what the provider answered to it, until the next dispatch.
-BOUNDARY is a marker where the part of the
+RESPONSE is what the provider answered to it, and HOOKED tells whether a
+call in that was changed, until the next dispatch.  BOUNDARY is a marker where the part of the
 response begins that no span has covered, PIECES are the messages of the
 earlier parts.  WATCHED tells that its end will be noticed."
-  id conversation prompt selection sent plan edited response boundary
-  pieces identity array watched)
+  id conversation prompt selection sent plan edited response hooked
+  boundary pieces identity array watched)
 
 (cl-defstruct (gptel-retention-turn--outcome (:copier nil))
   "What a prepare led to, until gptel has sent the request or failed to.
-ARRAY is the array as gptel made it."
-  request prepared array sent edited boundary piece)
+ARRAY is the array as gptel made it.  UNINCLUDE, a function or nil,
+takes back what the payload was made to ask for."
+  request prepared array sent edited uninclude boundary piece)
 
 (defvar gptel-retention-turn--requests
   (make-hash-table :test #'eq :weakness 'key)
@@ -117,17 +146,16 @@ ARRAY is the array as gptel made it."
   "The conversation of this buffer.")
 (put 'gptel-retention-turn--conversation 'permanent-local t)
 
-(defun gptel-retention-turn--request-of (info)
-  "Return the request whose plist is INFO if it concerns us, or nil.
-Its payload identifies it: gptel may put new elements in front of INFO."
-  (when-let* ((data (plist-get info :data)))
-    (catch 'found
-      (maphash (lambda (fsm request)
-                 (when (eq data (plist-get (gptel-retention-host-info fsm)
-                                           :data))
-                   (throw 'found request)))
-               gptel-retention-turn--requests)
-      nil)))
+(defun gptel-retention-turn--request-of (data)
+  "Return the request whose payload is DATA if it concerns us, or nil."
+  (and data
+       (catch 'found
+         (maphash (lambda (fsm request)
+                    (when (eq data (plist-get (gptel-retention-host-info fsm)
+                                              :data))
+                      (throw 'found request)))
+                  gptel-retention-turn--requests)
+         nil)))
 
 (defun gptel-retention-turn--base (buffer)
   "Return the buffer that has the text of BUFFER."
@@ -294,6 +322,15 @@ the request belongs to the conversation in BUFFER."
                 :selection selection)
                gptel-retention-turn--requests)))))
 
+(defun gptel-retention-turn--before-realize (fsm)
+  "Make each tool result one in the prompt of FSM, if it concerns us."
+  (gptel-retention-rpc-demote "Results of tools were left in parts"
+    (when-let* (((gethash fsm gptel-retention-turn--requests))
+                (info (gptel-retention-host-info fsm))
+                (prompt (gptel-retention-host-prompt-buffer info)))
+      (with-current-buffer prompt
+        (gptel-retention-host-join-results (plist-get info :buffer))))))
+
 (defun gptel-retention-turn--new-id ()
   "Return an id for a request, unlike any other."
   (secure-hash 'md5 (format "%S %S %S %S" (random t) (emacs-pid)
@@ -318,6 +355,10 @@ unchanged."
       (unwind-protect
           (prog1 (apply dispatch fsm args)
             (setq sent t))
+        ;; It is sent by now; what the loop adds to is gptel's own payload.
+        (when-let* ((uninclude
+                     (gptel-retention-turn--outcome-uninclude outcome)))
+          (funcall uninclude))
         (if sent
             (gptel-retention-turn--commit outcome)
           (gptel-retention-turn--abandon fsm outcome))))))
@@ -326,7 +367,8 @@ unchanged."
   "Forget what is known of the last dispatch of REQUEST alone."
   (setf (gptel-retention-turn--request-plan request) nil
         (gptel-retention-turn--request-edited request) nil
-        (gptel-retention-turn--request-response request) nil))
+        (gptel-retention-turn--request-response request) nil
+        (gptel-retention-turn--request-hooked request) nil))
 
 (defun gptel-retention-turn--try-prepare (fsm request)
   "Prepare REQUEST, which FSM drives, and return an outcome.
@@ -350,7 +392,8 @@ prepare or something went wrong."
               (setq origin (gptel-retention-turn--origin fsm request)
                     outcome (gptel-retention-turn--prepare
                              fsm request origin)
-                    note (gptel-retention-turn--outcome-prepared outcome))))
+                    note (gptel-retention-turn--outcome-prepared outcome))
+              (gptel-retention-turn--tell-breaches request note)))
         (error
          (setq note (list :error err))
          (gptel-retention-rpc-report-error
@@ -457,7 +500,11 @@ INFO, ORIGIN and PIECE are as in `gptel-retention-turn--prepare'."
            :frozen (if selection t :json-false)
            :shape (if gptel-retention-delivery-shape
                       (symbol-name gptel-retention-delivery-shape)
-                    ""))
+                    "")
+           :hooked (if (gptel-retention-turn--request-hooked request)
+                       t :json-false)
+           :context (if gptel-retention-keep-context t :json-false)
+           :marks (if gptel-retention-plan-cache-marks t :json-false))
      (and piece
           (list :span (gptel-retention-host-encode (vconcat (car piece)))))
      (and prompt (list :prompt prompt)))))
@@ -509,6 +556,21 @@ LOOPP and SELECTION are as in `gptel-retention-sections-collect'."
                    :body (gptel-retention-turn--string section :body)
                    :error (if (plist-get section :error) t :json-false)))
            (gptel-retention-sections-collect loopp selection))))
+
+(defun gptel-retention-turn--tell-breaches (request prepared)
+  "Tell what the provider will refuse in REQUEST; PREPARED is its plan.
+Each rule is told once a conversation and backend."
+  (let ((conversation (gptel-retention-turn--request-conversation request))
+        (backend (plist-get (gptel-retention-turn--request-identity request)
+                            :backend)))
+    (seq-doseq (breach (plist-get prepared :breaches))
+      (let* ((code (plist-get breach :code))
+             (rule (cons backend code)))
+        (unless (member rule
+                        (gptel-retention-turn--conversation-told conversation))
+          (push rule (gptel-retention-turn--conversation-told conversation))
+          (message "[retention] %s will refuse this request: %s, message %s"
+                   backend code (plist-get breach :detail)))))))
 
 (defun gptel-retention-turn--reminders ()
   "Return the reminders for the wire, a vector."
@@ -607,7 +669,8 @@ and FIXED as in `gptel-retention-turn--prepare'."
                    :key (plist-get fixed :array)
                    :api (plist-get (plist-get fixed :identity) :api)
                    :generation (gptel-retention-rpc-generation))))
-         (sent-state (funcall state (plist-get prepared :sent) sent)))
+         (sent-state (funcall state (plist-get prepared :sent) sent))
+         uninclude)
     (unless (stringp (plist-get prepared :plan))
       (signal 'gptel-retention-protocol-error '("no plan")))
     ;; The loop's array is none that the buffer will give again.
@@ -620,9 +683,12 @@ and FIXED as in `gptel-retention-turn--prepare'."
           (plist-get fixed :array))
     (unless (eq sent array)
       (gptel-retention-host-set-array info sent))
+    (when gptel-retention-request-encrypted-reasoning
+      (setq uninclude (gptel-retention-host-include
+                       info (append (plist-get prepared :include) nil))))
     (make-gptel-retention-turn--outcome
      :request request :prepared prepared :array array :sent sent-state
-     :edited (not (eq sent array))
+     :edited (or uninclude (not (eq sent array))) :uninclude uninclude
      :boundary (cdr piece) :piece (car piece))))
 
 (defun gptel-retention-turn--edits (prepared)
@@ -754,7 +820,8 @@ Nobody waits for the answer."
 (defun gptel-retention-turn--capture (info take)
   "Keep the response to the request of INFO, the value of function TAKE.
 It is recorded soon, when the user has seen it."
-  (when-let* ((request (gptel-retention-turn--request-of info))
+  (when-let* ((request (gptel-retention-turn--request-of
+                        (plist-get info :data)))
               (plan (gptel-retention-turn--request-plan request))
               ((gptel-retention-rpc-capable-p "response/record"))
               (response (funcall take)))
@@ -784,6 +851,13 @@ the plan is gone."
         :array (gptel-retention-turn--request-array request)
         :identity (gptel-retention-turn--request-identity request)))
 
+(defun gptel-retention-turn--before-edit-call (_backend data &rest _)
+  "Note that a call of the last response in the payload DATA is changed.
+Then what the model wrote is not what was carried out (rule H6)."
+  (gptel-retention-rpc-demote "A changed call was not noted"
+    (when-let* ((request (gptel-retention-turn--request-of data)))
+      (setf (gptel-retention-turn--request-hooked request) t))))
+
 (defun gptel-retention-turn--around-results (show results info)
   "Call SHOW, which renders RESULTS of the request of INFO, for each alone.
 gptel looks up the id of a call by the name of its tool; with one call
@@ -791,7 +865,8 @@ at a time it finds the right one.  They come in the order in which the
 provider made the calls (rule R4)."
   (let ((ordered
          (gptel-retention-rpc-demote "Results are shown in gptel's own order"
-           (when-let* ((request (gptel-retention-turn--request-of info)))
+           (when-let* ((request (gptel-retention-turn--request-of
+                                 (plist-get info :data))))
              (gptel-retention-host-order-results
               results info
               (gptel-retention-turn--request-response request))))))
@@ -921,7 +996,9 @@ unless the whole response parses into something else than its pieces
     (dispatch :around gptel-retention-turn--around-dispatch (depth . 100))
     (curl-end :before gptel-retention-turn--before-curl-end)
     (url-end :before gptel-retention-turn--before-url-end)
-    (show-results :around gptel-retention-turn--around-results))
+    (edit-call :before gptel-retention-turn--before-edit-call)
+    (show-results :around gptel-retention-turn--around-results)
+    (realize :before gptel-retention-turn--before-realize))
   "What runs when gptel does something while a conversation is kept.
 Each element is (WHAT HOW FUNCTION . PROPERTIES), WHAT being one of
 `gptel-retention-host-functions' and the rest as for `advice-add'.")

@@ -115,6 +115,25 @@ INFO says to whom."
     (should-error (gptel-retention-host-decode text)
                   :type 'gptel-retention-protocol-error)))
 
+(ert-deftest host-tests-include-adds-and-takes-back ()
+  "The payload asks for what is missing, and is the same object after."
+  (pcase-dolist (`(,before ,names ,during)
+                 '((nil ("a" "b") (:include ["a" "b"]))
+                   ((:include ["a" "z"]) ("a" "b") (:include ["a" "z" "b"]))
+                   ((:include []) ("a") (:include ["a"]))
+                   ((:include ["a"]) ("a") nil)
+                   (nil nil nil)))
+    (let* ((data (append (list :model "m" :input [1]) before nil))
+           (info (list :data data))
+           (plain (copy-tree data t))
+           (undo (gptel-retention-host-include info names)))
+      (should (eq (and during t) (and undo t)))
+      (when undo
+        (should (equal (append '(:model "m" :input [1]) during) data))
+        (funcall undo))
+      (should (eq data (plist-get info :data)))
+      (should (equal plain data)))))
+
 (ert-deftest host-tests-encode-gives-bytes ()
   "P3: the bytes of gptel's JSON, undecoded."
   (let ((bytes (gptel-retention-host-encode ["é"])))
@@ -265,6 +284,93 @@ They are (BEG BOUNDARY END)."
       (should (equal '((:role "assistant" :content "Answer."))
                      (gptel-retention-host-parse
                       (host-tests-info backend) 1 (point-max)))))))
+
+(defun host-tests-split-call (mode &rest between)
+  "Insert in MODE a call whose result BETWEEN splits, and another call.
+BETWEEN are parts as of `host-tests-insert'."
+  (let ((id (list 'tool)))
+    (apply #'host-tests-insert
+           `("Hello\n\n" (response . "Look.")
+             ,@(mapcan (lambda (part)
+                         (if (and (consp part) (listp (car part)))
+                             (let* ((cut (- (length (cdr part)) 3)))
+                               ;; Equal, but not the same object.
+                               `((,id . ,(substring (cdr part) 0 cut))
+                                 ,@between
+                                 (,(copy-sequence id)
+                                  . ,(substring (cdr part) cut))))
+                           (list part)))
+                       (host-tests-call mode nil "read" "one and )ll"))
+             ;; Between two calls gptel leaves nothing but ignored text.
+             ,@(let ((call (host-tests-call mode nil "read" "two")))
+                 (if (eq mode 'org-mode) call (cdr call)))
+             (response . "Done.") "\n\nNext")))
+  (goto-char (point-max)))
+
+(ert-deftest host-tests-split-result-is-one ()
+  "F9: hidden or ignored text does not split a result; calls stay apart."
+  (let ((hidden (propertize "[note]" 'invisible t)))
+    (dolist (mode '(text-mode markdown-mode org-mode))
+      (pcase-dolist (`(,api . ,backend) (host-tests-backends))
+        (when (member api host-tests-tool-apis)
+          (ert-info ((format "%s in %s" api mode))
+            (let (plain)
+              (pcase-dolist (`(,one . ,between)
+                             `((t)
+                               (t (ignore . "[note]"))
+                               (t ,hidden)
+                               (t (ignore . "\n(:name no call") ,hidden)
+                               (nil "[note]")
+                               (nil ,hidden "[note]")
+                               (nil (response . "[note]"))))
+                (host-tests-with-buffer mode
+                  (apply #'host-tests-split-call mode between)
+                  (let* ((before (buffer-string))
+                         (info (host-tests-info backend))
+                         (id (lambda (messages)
+                               ;; Some are made up anew each time.
+                               (replace-regexp-in-string
+                                "\\(call\\|toolu\\)_[[:xdigit:]]+" ""
+                                (format "%S" messages))))
+                         (span (funcall id (gptel-retention-host-parse
+                                            info 8 (point-max) t)))
+                         (rebuilt
+                          (let ((gptel-backend backend)
+                                (gptel-model (plist-get info :model))
+                                (buffer (current-buffer)))
+                            (with-current-buffer
+                                (gptel--create-prompt-buffer (point))
+                              (unwind-protect
+                                  (progn
+                                    (gptel-retention-host-join-results buffer)
+                                    (goto-char (point-max))
+                                    (funcall id (cdr (gptel--parse-buffer
+                                                      backend nil))))
+                                (kill-buffer))))))
+                    (should (equal-including-properties
+                             before (buffer-string)))
+                    (should (equal span rebuilt))
+                    (setq plain (or plain span))
+                    (should (eq one (equal plain span)))
+                    (should (eq one (and (string-search "one and )ll" span)
+                                         t)))
+                    (should (string-search "two" span))
+                    ;; The text of a call would be in the result before it.
+                    (should-not (string-search "(:name \\\"" span))))))))))))
+
+(ert-deftest host-tests-hidden-is-what-the-chat-hides ()
+  "F9: text is hidden only if the buffer's invisibility says so."
+  (let ((backend (cdr (assoc "openai" (host-tests-backends)))))
+    (dolist (spec '((markup) (other)))
+      (host-tests-with-buffer 'text-mode
+        (setq buffer-invisibility-spec spec)
+        (host-tests-split-call 'text-mode
+                               (propertize "note" 'invisible 'markup))
+        (should (eq (equal spec '(markup))
+                    (null (string-search
+                           "note" (format "%S" (gptel-retention-host-parse
+                                                (host-tests-info backend)
+                                                8 (point-max) t))))))))))
 
 (ert-deftest host-tests-narrowing-and-region-do-not-matter ()
   "A narrowed buffer or an active region does not change what is parsed."

@@ -558,5 +558,133 @@ renderer, RESULTS and the plist of the request."
                    (funcall order '(("c" . "x") ("a" . "x"))
                             (list (funcall call "1" "a" "x")))))))
 
+;;; What else happens in the loop
+
+(defmacro response-tests-with-turn (api stream calls &rest body)
+  "Run BODY in a chat with API in which the model makes CALLS, then ends.
+STREAM tells whether it streams.  CALLS is a vector of names of tools."
+  (declare (indent 3) (debug t))
+  `(response-tests-with-loopback
+       (vector (list :text "Let me look."
+                     :calls (vconcat
+                             (mapcar (lambda (name)
+                                       (list :name name :args '(:p "a")))
+                                     ,calls)))
+               '(:text "Done."))
+     (test-helper-with-backend nil
+       (let ((turn-tests-backend (response-tests-backend ,api)))
+         (turn-tests-with-chat 'text-mode
+           (setq-local gptel-stream ,stream
+                       gptel-use-tools t
+                       gptel-confirm-tool-calls nil
+                       gptel-tools (response-tests-tools '("read" "slow")))
+           (insert "Hello")
+           ,@body)))))
+
+(ert-deftest response-tests-pre-tool-hook-is-told ()
+  "H6: a call that a user's hook changed is told, in each API."
+  (skip-unless (fboundp 'gptel--inject-tool-call)) ; since 0.9.9.5
+  (pcase-dolist (`(,api ,stream ,change ,hooked)
+                 (append
+                  (cl-loop for api in response-tests-apis
+                           for stream = t then (not stream)
+                           collect (list api stream '(:args (:p "b")) t))
+                  ;; A blocked call is one that failed; gptel sends it.
+                  '((anthropic t (:block t) :json-false))))
+    (ert-info ((format "%s, stream: %s, %s" api stream change))
+      (response-tests-with-turn api stream ["read"]
+        (add-hook 'gptel-pre-tool-call-functions (lambda (_call) change) nil t)
+        (turn-tests-send)
+        (turn-tests-settle "turn/complete" 1)
+        (should (equal (list :json-false hooked)
+                       (mapcar (lambda (params) (plist-get params :hooked))
+                               (turn-tests-params))))))))
+
+(defun response-tests-span (params)
+  "Return the span in PARAMS of a request, a list of messages."
+  (append (json-parse-string (plist-get params :span) :object-type 'plist) nil))
+
+(ert-deftest response-tests-steering-is-part-of-the-span ()
+  "Q4: what the user says between two rounds stands in the round's span."
+  (skip-unless (fboundp 'gptel--handle-tool-steer)) ; since 0.9.9.6
+  (dolist (api response-tests-apis)
+    (dolist (stream '(t nil))
+      (ert-info ((format "%s, stream: %s" api stream))
+        (response-tests-with-turn api stream ["slow"]
+          (add-hook 'gptel-pre-tool-call-functions
+                    (lambda (_call)
+                      (plist-put (gptel-fsm-info gptel--fsm-last)
+                                 :steering-message "Be quick!")
+                      nil)
+                    nil t)
+          (turn-tests-send)
+          (goto-char (point-max))
+          (insert "\n\nThanks")
+          (turn-tests-send)
+          (turn-tests-settle "request/prepare" 3)
+          (pcase-let* ((`(,_ ,second ,third) (turn-tests-params))
+                       (span (response-tests-span second))
+                       (last (response-tests-span
+                              (car (turn-tests-params "turn/complete"))))
+                       (tail (append (json-parse-string
+                                      (plist-get third :tail)
+                                      :object-type 'plist)
+                                     nil)))
+            (should (string-match-p "Be quick" (format "%S" (last span))))
+            (should-not (string-match-p "Be quick" (format "%S" last)))
+            ;; What the next turn rebuilds are the spans.
+            (should (equal (append span last) (butlast tail)))
+            (should-not (plist-member (car (turn-tests-params "turn/complete"))
+                                      :whole))))))))
+
+(ert-deftest response-tests-typing-below-is-no-part-of-the-span ()
+  "What the user types below a response that goes on is the next prompt."
+  (skip-unless (fboundp 'gptel--handle-tool-steer)) ; since 0.9.9.6
+  (dolist (api response-tests-apis)
+    (ert-info ((symbol-name api))
+      (response-tests-with-turn api t ["slow"]
+        (let ((typed nil))
+          (add-hook 'gptel-post-stream-hook
+                    (lambda ()
+                      (unless typed
+                        (setq typed t)
+                        (save-excursion
+                          (goto-char (point-max))
+                          (insert "\nMy next prompt"))))
+                    nil t)
+          (turn-tests-send)
+          (turn-tests-settle "turn/complete" 1)
+          (should typed)
+          (dolist (params (list (cadr (turn-tests-params))
+                                (car (turn-tests-params "turn/complete"))))
+            (should-not (string-match-p "next prompt"
+                                        (plist-get params :span))))
+          (should (equal '("slow" "a" "slow of a")
+                         (cdar (response-tests-shown)))))))))
+
+(ert-deftest response-tests-split-result-is-sent-whole ()
+  "F9: a result that a note splits goes out as one; the chat is not touched."
+  (skip-unless (fboundp 'gptel--realize-query))
+  (dolist (api response-tests-apis)
+    (ert-info ((symbol-name api))
+      (response-tests-with-turn api t ["read" "read"]
+        (turn-tests-send)
+        (goto-char (point-min))
+        (search-forward "read of")
+        (insert (propertize "[audit]" 'gptel 'ignore))
+        (goto-char (point-max))
+        (insert "\n\nThanks")
+        (let ((before (buffer-string)))
+          (let ((payload (format "%S" (plist-get
+                                       (gptel-fsm-info
+                                        (gptel-request nil :dry-run t))
+                                       :data))))
+            (with-temp-buffer
+              (insert payload)
+              (should (equal 2 (count-matches "read of a" (point-min)
+                                              (point-max)))))
+            (should-not (string-match-p "audit" payload)))
+          (should (equal-including-properties before (buffer-string))))))))
+
 (provide 'response-tests)
 ;;; response-tests.el ends here

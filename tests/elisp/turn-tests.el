@@ -543,6 +543,123 @@ MORE are further elements of its plist."
       (should (equal "[{\"role\":\"user\",\"content\":\"@preset text\"}]"
                      (plist-get (car (turn-tests-params)) :prompt))))))
 
+(ert-deftest turn-tests-include-is-asked-for-and-taken-back ()
+  "The payload asks for encrypted reasoning while it is sent, if we may."
+  (dolist (wanted '(t nil))
+    (test-helper-with-backend
+        '(("request/prepare" . [(:result (:include ["a.b" "c.d"]))]))
+      (turn-tests-with-chat 'text-mode
+        (let* ((gptel-retention-request-encrypted-reasoning wanted)
+               (fsm (turn-tests-fsm (turn-tests-messages "a")))
+               (data (plist-get (gptel-fsm-info fsm) :data))
+               (heads nil)
+               (send (lambda (fails)
+                       (gptel-retention-turn--around-dispatch
+                        (lambda (fsm)
+                          (push (decode-coding-string
+                                 (gptel-retention-host-head
+                                  (gptel-fsm-info fsm))
+                                 'utf-8)
+                                heads)
+                          (when fails (error "curl is gone")))
+                        fsm))))
+          (plist-put data :include ["c.d"])
+          (should-error (funcall send t))
+          (funcall send nil)
+          (turn-tests-loop fsm '(:role "user" :content "r"))
+          (funcall send nil)
+          (should (equal (make-list 3 (format
+                                       "{\"model\":\"m\",\"stream\":true,%s"
+                                       (if wanted
+                                           "\"include\":[\"c.d\",\"a.b\"]}"
+                                         "\"include\":[\"c.d\"]}")))
+                         heads))
+          (should (eq data (plist-get (gptel-fsm-info fsm) :data)))
+          (should (equal ["c.d"] (plist-get data :include)))
+          ;; What is compared is gptel's own: it travels once.
+          (should (equal '(t nil nil)
+                         (mapcar (lambda (params)
+                                   (and (equal
+                                         (plist-get params :head)
+                                         (concat "{\"model\":\"m\","
+                                                 "\"stream\":true,"
+                                                 "\"include\":[\"c.d\"]}"))
+                                        t))
+                                 (turn-tests-params))))
+          ;; Z6: if the provider refuses it, that may be why.
+          (plist-put (gptel-fsm-info fsm) :http-status "400")
+          (gptel--fsm-transition fsm 'ERRS)
+          (gptel-retention-rpc-call "inspect/check" nil)
+          (should (equal (if wanted 1 0)
+                         (length (test-helper-log "request/refused")))))))))
+
+(ert-deftest turn-tests-options-travel ()
+  "Whether context stays and marks are planned is told with each request."
+  (test-helper-with-backend nil
+    (turn-tests-with-chat 'text-mode
+      (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a")))
+      (let ((gptel-retention-keep-context nil)
+            (gptel-retention-plan-cache-marks nil))
+        (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a"))))
+      (should (equal '((t t) (:json-false :json-false))
+                     (mapcar (lambda (params)
+                               (list (plist-get params :context)
+                                     (plist-get params :marks)))
+                             (turn-tests-params)))))))
+
+(ert-deftest turn-tests-changed-call-is-told ()
+  "H6, R2: a call that anything changed is told with the next prepare alone."
+  (test-helper-with-backend nil
+    (turn-tests-with-chat 'text-mode
+      (let* ((fsm (turn-tests-fsm (turn-tests-messages "a")))
+             (other (turn-tests-fsm (turn-tests-messages "a")))
+             (round (lambda (&rest change)
+                      (let ((call '(:id "1" :name "read" :args (:p "a"))))
+                        (turn-tests-loop
+                         fsm (list :role "assistant"
+                                   :tool_calls
+                                   (vector (list :id "1" :type "function"
+                                                 :function
+                                                 (list :name "read"
+                                                       :arguments "{}")))))
+                        (when change
+                          (gptel--inject-tool-call
+                           turn-tests-backend
+                           (plist-get (gptel-fsm-info fsm) :data)
+                           call (car change)))
+                        (turn-tests-loop fsm '(:role "tool" :content "r"))
+                        (turn-tests-dispatch fsm)))))
+        (turn-tests-dispatch fsm)
+        (turn-tests-dispatch other)
+        (funcall round '(:args (:p "b")))
+        (funcall round)
+        (funcall round nil)
+        (turn-tests-loop other '(:role "user" :content "r"))
+        (turn-tests-dispatch other)
+        (should (equal '(:json-false :json-false t :json-false t :json-false)
+                       (mapcar (lambda (params) (plist-get params :hooked))
+                               (turn-tests-params))))))))
+
+(ert-deftest turn-tests-breaches-are-told-once ()
+  "What the provider will refuse is told before it is sent, and sent."
+  (test-helper-with-backend
+      '(("request/prepare"
+         . [(:result (:breaches [(:code "call_id" :detail "4: call_x")
+                                 (:code "last_role" :detail "6: assistant")]))
+            (:result (:breaches [(:code "call_id" :detail "5: call_y")]))]))
+    (turn-tests-with-chat 'text-mode
+      (let* ((messages (turn-tests-messages "a")) sent
+             (said (test-helper-messages
+                     (dotimes (_ 2)
+                       (setq sent (turn-tests-dispatch
+                                   (turn-tests-fsm messages)))))))
+        (should (equal messages sent))
+        (should (equal '("[retention] T will refuse this request: \
+call_id, message 4: call_x"
+                         "[retention] T will refuse this request: \
+last_role, message 6: assistant")
+                       said))))))
+
 (ert-deftest turn-tests-refusal-is-reported-once-edited ()
   "Z6: a 4xx to an edited request is reported; others are not."
   (pcase-dolist (`(,status ,edited ,expected)
