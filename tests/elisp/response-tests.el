@@ -122,6 +122,27 @@
               (response-tests-send-one nil))
             (should (equal (list body) (response-tests-bodies)))))))))
 
+(ert-deftest response-tests-answer-is-shown-first ()
+  "Nothing but a copy is made before the user sees the answer."
+  (dolist (curl '(t nil))
+    (ert-info ((format "curl: %s" curl))
+      (turn-tests-with-provider [(:text "The answer.")]
+        (test-helper-with-backend nil
+          (turn-tests-with-chat 'text-mode
+            (let* ((gptel-use-curl curl)
+                   (chat (current-buffer))
+                   (seen nil)
+                   (note (lambda (&rest _)
+                           (push (with-current-buffer chat (buffer-string))
+                                 seen))))
+              (unwind-protect
+                  (progn
+                    (advice-add 'gptel-retention-host-body :before note)
+                    (response-tests-send-one nil))
+                (advice-remove 'gptel-retention-host-body note))
+              (should (equal 1 (length seen)))
+              (should (string-search "The answer." (car seen))))))))))
+
 (ert-deftest response-tests-headers-of-all-answers-are-cut-off ()
   "Several blocks of headers, also odd ones, are no part of the body."
   (let ((body "{\"choices\":[{\"message\":{\"content\":\"Hi\"}}]}"))
@@ -448,6 +469,40 @@ They are lists of (ID NAME ARGUMENT RESULT) in gptel's order."
                       (should-not
                        (plist-member (car (turn-tests-params "turn/complete"))
                                      :whole)))))))))))))
+
+(ert-deftest response-tests-url-calls-keep-order-and-ids ()
+  "R4: it is the same without curl, and each round is recorded."
+  (dolist (api response-tests-apis)
+    (ert-info ((symbol-name api))
+      (response-tests-with-loopback
+          [(:calls [(:name "read" :args (:p "a")) (:name "slow" :args (:p "a"))
+                    (:name "read" :args (:p "b"))])
+           (:text "Done.")]
+        (test-helper-with-backend nil
+          (response-tests-with-calls rounds
+            (let ((turn-tests-backend (response-tests-backend api)))
+              (turn-tests-with-chat 'text-mode
+                (setq-local gptel-use-tools t
+                            gptel-confirm-tool-calls nil
+                            gptel-tools (response-tests-tools
+                                         '("read" "slow")))
+                (let ((gptel-use-curl nil))
+                  (response-tests-send-one nil))
+                (let ((shown (response-tests-shown)))
+                  (should (equal '(("read" "a") ("slow" "a") ("read" "b"))
+                                 (mapcar (lambda (call)
+                                           (seq-subseq call 1 3))
+                                         shown)))
+                  (should (seq-set-equal-p (car rounds) shown)))
+                (should (equal '("p1" "p2")
+                               (mapcar (lambda (params)
+                                         (plist-get params :plan))
+                                       (turn-tests-params
+                                        "response/record"))))
+                ;; They are what an API sends that is not streamed.
+                (dolist (body (response-tests-bodies))
+                  (should (json-parse-string
+                           (decode-coding-string body 'utf-8))))))))))))
 
 (defun response-tests-render (mode stream place results calls order)
   "Return what gptel makes of RESULTS and CALLS in a chat in MODE.

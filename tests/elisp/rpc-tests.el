@@ -113,6 +113,21 @@
                              (plist-get (plist-get entry :params) :tail))
                            (test-helper-log "x/y"))))))
 
+(ert-deftest rpc-tests-odd-bytes-travel-in-a-file ()
+  "Bytes that JSON cannot carry are handed over however few they are."
+  (dolist (bytes '("\xff" "a\x80" "\xed\xa0\x80" "\xc0\x80" "\xf4\x90\x80\x80"))
+    (let ((text (gptel-retention-rpc-text bytes)))
+      (should (equal (length bytes) (plist-get text :bytes)))
+      (should (equal bytes
+                     (with-temp-buffer
+                       (set-buffer-multibyte nil)
+                       (insert-file-contents-literally (plist-get text :file))
+                       (buffer-string))))
+      (gptel-retention-rpc--remove-files (list :body text))
+      (should-not (file-exists-p (plist-get text :file)))))
+  (should (equal "a\r\n\0é😀￾"
+                 (gptel-retention-rpc-text "a\r\n\0é😀￾"))))
+
 (ert-deftest rpc-tests-read-text-checks-file ()
   "A handed-over answer is read once; one that was altered is refused."
   (test-helper-with-backend
@@ -319,6 +334,22 @@
       (test-helper-wait 2 "the callback" (lambda () got))
       (should (equal 3 (plist-get (car got) :n)))
       (should-not (cadr got)))))
+
+(ert-deftest rpc-tests-nothing-is-left-of-what-is-not-sent ()
+  "Without a ready backend nothing is sent, and its files go."
+  (let ((text (gptel-retention-rpc-text (make-string 20000 ?a))))
+    (should (file-exists-p (plist-get text :file)))
+    (should-not (gptel-retention-rpc-send "x/y" (list :body text)))
+    (should-not (file-exists-p (plist-get text :file)))))
+
+(ert-deftest rpc-tests-capabilities-are-known-once-it-is-ready ()
+  "What the backend answers is what it says, once it has said it."
+  (should-not (gptel-retention-rpc-capable-p "x/y"))
+  (test-helper-with-backend
+      '(("initialize" . [(:result (:capabilities ["a/b" "x/y"]))]))
+    (gptel-retention-rpc-ensure)
+    (should (gptel-retention-rpc-capable-p "x/y"))
+    (should-not (gptel-retention-rpc-capable-p "x/z"))))
 
 (ert-deftest rpc-tests-quit-passes-through ()
   "P1: \\`C-g' while waiting quits; the next call works."
