@@ -20,7 +20,7 @@ from retention.providers import splice, streams
 from retention.providers.anthropic_response import close_input, keep_blocks, read_usage
 from retention.providers.base import Response
 
-_PRELUDE = struct.Struct(">III")
+_PRELUDE = struct.Struct(">II4x")  # the last checksum covers the first one, too
 _CRC = struct.Struct(">I")
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # of values, by type
 _SIZED = (6, 7)  # bytes and text: preceded by their length, u16
@@ -104,9 +104,9 @@ def iter_frames(body: bytes) -> Iterator[tuple[Headers, bytes]]:
     known: dict[bytes, Headers] = {}  # each kind of event comes with the same bytes
     at = 0
     while len(body) - at >= _PRELUDE.size + _CRC.size:
-        total, size, check = _PRELUDE.unpack_from(body, at)
+        total, size = _PRELUDE.unpack_from(body, at)
         start, end = at + _PRELUDE.size, at + total - _CRC.size
-        if end + _CRC.size > len(body) or start + size > end or crc32(body[at : at + 8]) != check:
+        if end + _CRC.size > len(body) or start + size > end:
             return
         if crc32(body[at:end]) != _CRC.unpack_from(body, end)[0]:
             return
