@@ -38,6 +38,10 @@ class AbsentText(Exception):
     """The text of an element that must be inserted cannot be read; it carries the row id."""
 
 
+class UnheldText(Exception):
+    """An element must be changed whose text only the client has."""
+
+
 class Item(Struct, frozen=True):
     """One element of an array: its message, its row, and what else is in it.
 
@@ -257,10 +261,10 @@ class Builder:
             return False
         if (before.message.role, item.message.role) != roles:
             return False
-        texts = [each.message.raw or self.read(each.message.exact) for each in (before, item)]
-        if texts[0] is None or texts[1] is None:
+        first, second = self._text(before), self._text(item)
+        if first is None or second is None:
             return False
-        message = self.provider.parse(self.provider.join(texts[0], texts[1]))
+        message = self.provider.parse(self.provider.join(first, second))
         self._pop()
         self.append(
             msgspec.structs.replace(before, message=message, joined=(*before.joined, item.row))
@@ -286,7 +290,7 @@ class Builder:
         if shape is Shape.MESSAGE or host is None:
             self.append(Item(message=provider.parse(provider.wrap(text)), deliveries=(id,)))
             return True
-        raw = host.message.raw or self.read(host.message.exact)
+        raw = self._text(host)
         if raw is None:
             self.reasons.append(Reason(code="host_lost", detail=str(host.row)))
             return False
@@ -297,6 +301,13 @@ class Builder:
             msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
         )
         return True
+
+    def _text(self, item: Item) -> bytes | None:
+        """Return the text of ITEM, None if it is damaged."""
+        text = item.message.raw or self.read(item.message.exact)
+        if text is None and item.face is Face.ORDINARY:  # those of the loop are never stored
+            raise UnheldText
+        return text
 
     def _shape(self, host: Message | None, follower: Message | None = None) -> Shape:
         legal = self.provider.shape(host, self.identity) if host else Shape.NONE

@@ -183,6 +183,12 @@ def repair_loop(
     ), None
 
 
+def fill_loop(loop: Loop, provider: Provider) -> Loop:
+    """Give gptel's own message what the API demands of it (rule G4)."""
+    said = [provider.parse(provider.fill(m.raw)) if m.raw else m for m in loop.said]
+    return msgspec.structs.replace(loop, said=said)
+
+
 def _hindrance(
     loop: Loop, response: Response | None, own: list[Message], provider: Provider, *, hooked: bool
 ) -> str:

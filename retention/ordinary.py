@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from retention.arrays import Builder, Item
+from retention.arrays import Builder, Item, UnheldText
 from retention.digest import Digest
 from retention.errors import InvalidPayload
 from retention.fragments import REPAIRED, Ids
@@ -16,8 +16,11 @@ from retention.providers import no_change
 from retention.request import NO_EDITS, Request, View
 
 
-class UnheldText(Exception):
-    """An element must be changed whose text only the client has."""
+def is_filled(request: Request, view: View) -> bool:
+    """Whether the assistant's messages get what the API demands of them once the model reasons."""
+    if view.provider.fill is no_change:
+        return False
+    return view.log.reasoned or view.provider.demands(request.identity)
 
 
 class Ordinary:
@@ -37,7 +40,7 @@ class Ordinary:
         self.drafts = drafts
         self.owners = owners
         self.ids = Ids(view.provider, view.log, build.items)
-        self.filled = view.log.reasoned or view.provider.demands(request.identity)
+        self.filled = is_filled(request, view)
 
     def add(self, items: list[Item], at: int) -> None:
         """Add element AT of ITEMS; one that was made one with the element before gets its block."""
@@ -109,7 +112,7 @@ class Ordinary:
             if ids != list(message.ids):
                 message = provider.parse(provider.rename(_text(message), ids))
                 self._note("call ids")
-        if self.filled and message.role is Role.ASSISTANT and provider.fill is not no_change:
+        if self.filled and message.role is Role.ASSISTANT:
             raw = _text(message)
             filled = provider.fill(raw)
             if filled != raw:

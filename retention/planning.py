@@ -36,6 +36,7 @@ from retention.fragments import (
     Fragment,
     Loop,
     Rules,
+    fill_loop,
     find_fragments,
     missing_rounds,
     repair_loop,
@@ -63,7 +64,7 @@ from retention.model import (
     RowId,
     Struct,
 )
-from retention.ordinary import Ordinary
+from retention.ordinary import Ordinary, is_filled
 from retention.placing import find_places, move_out
 from retention.providers.rules import MAX_MARKS
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
@@ -231,7 +232,8 @@ def _mode(request: Request, view: View) -> str:
     # What is sent depends on this besides the log: in another mode all is placed afresh.
     seed = request.seed.hex() if request.seed else ""
     context = "context" if request.context else ""
-    return "\0".join((request.who.hex(), request.shape, str(view.step), seed, context))
+    filled = "filled" if is_filled(request, view) else ""
+    return "\0".join((request.who.hex(), request.shape, str(view.step), seed, context, filled))
 
 
 def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
@@ -292,6 +294,10 @@ def _speak(
         if reason is None and _exacts(spoken) != _exacts(loop):
             reason = Reason(code=REPAIRED, detail="in the loop")
         reasons = [reason] if reason else []
+    if spoken is loop and view.step < NO_EDITS and is_filled(request, view):
+        spoken = fill_loop(loop, view.provider)
+        if spoken != loop:
+            reasons.append(Reason(code=REPAIRED, detail="reasoning added"))
     drafts: dict[RowId, Row] = {}
     free = {item.message.exact: n for n, item in reversed([*enumerate(given)]) if not item.ids}
     messages = [item.message for item in given[:known]] + spoken.all

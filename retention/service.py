@@ -17,7 +17,7 @@ import msgspec
 
 import retention
 from retention import handover, planning, settling
-from retention.arrays import Sent, State, Step, common_length, make_sent
+from retention.arrays import Sent, State, Step, UnheldText, common_length, make_sent
 from retention.continuity import Compared, compare
 from retention.digest import Digest, digest
 from retention.errors import (
@@ -52,7 +52,6 @@ from retention.model import (
     RowId,
     Section,
 )
-from retention.ordinary import UnheldText
 from retention.planning import Plan
 from retention.protocol import (
     MAX_ID,

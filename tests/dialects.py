@@ -1,7 +1,7 @@
 """What each API, and gptel, make of one conversation.
 
-Tests write messages in Anthropic's shape.  `translate` gives them in that of another API, `body` and
-`events` are a response as an API sends it.  `looped` is what gptel's tool loop repeats of a
+Tests write messages in Anthropic's shape.  `translate` gives them in that of another API, `body`
+and `events` are a response as an API sends it.  `looped` is what gptel's tool loop repeats of a
 response, `rebuilt` what it builds of it from the buffer.
 """
 
@@ -192,8 +192,9 @@ def _add_details(said: Element, block: Element) -> None:
 
 def _add_chunk(said: Element, block: Element) -> None:
     chunk = {"type": "thinking", "thinking": [{"type": "text", "text": block["thinking"]}]}
-    text = said["content"]
-    said["content"] = [chunk, *([{"type": "text", "text": text}] if text else [])]
+    content = said["content"] or []
+    texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    said["content"] = [chunk, *texts]
 
 
 def _add_member(name: str) -> Callable[[Element, Element], None]:

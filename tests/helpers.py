@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from retention.arrays import Sent, State, Step, make_sent
+from retention.arrays import Sent, State, Step, UnheldText, make_sent
 from retention.digest import Digest, digest
 from retention.errors import UnknownState
 from retention.ledger import Log
@@ -30,7 +30,6 @@ from retention.model import (
     RowId,
     Section,
 )
-from retention.ordinary import UnheldText
 from retention.planning import Plan, plan_buffer, plan_loop
 from retention.protocol import PROTOCOL
 from retention.providers import Head, Provider, Response, choose
@@ -349,7 +348,8 @@ class Harness:
             self.log.insert(new)
         for old in turn.replaced:
             self.log.replace(old)
-        self.objects |= {message.exact: message.raw for message in own}
+        texts = (*(ending.whole or ending.span), *own)
+        self.objects |= {message.exact: message.raw for message in texts}
         self.record = msgspec.structs.replace(
             self.record,
             next_row=self.record.next_row + len(turn.rows),
@@ -445,9 +445,13 @@ class Harness:
 
     def _check(self, sending: Sending) -> None:
         plan = sending.plan
-        assert [item.message.exact for item in plan.sent.items] == [
-            digest("message", raw) for raw in sending.array
-        ]
+        for n, (item, raw) in enumerate(zip(plan.sent.items, sending.array, strict=True)):
+            found = self.provider.parse(raw)
+            assert bool(found.marks) == (n in plan.sent.marks)
+            if found.marks:  # which may have made a block of a text
+                assert found.parts == item.message.parts
+            else:
+                assert found.exact == item.message.exact
         if not sending.loop:
             own = [item for item in plan.sent.items if item.row and item.face is not Face.ACTUAL]
             passed = [id for item in own for id in (item.row, *item.joined)]

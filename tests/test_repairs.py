@@ -1,0 +1,112 @@
+"""What gptel's own serialization needs before an API takes it, played as conversations.
+
+Rules F7 and G4: ids of calls, reasoning that must be there, neighbours that must be one.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.dialects import Element, looped, plain, rebuilt
+from tests.helpers import Harness, Sending, assistant, call, message, section, thinking
+
+U1, U2, U3 = (message(f"prompt {n}") for n in range(1, 4))
+ANSWERS = {"c00000001": "one", "c00000002": "two"}
+SAID = assistant("look", call(id="c00000001", n=1), call(id="c00000002", n=2))
+SHOWN = rebuilt(SAID, ANSWERS, backwards=False)
+
+
+@pytest.fixture(params=[True, False], ids=["delta", "whole"])
+def delta(request: pytest.FixtureRequest) -> bool:
+    """Whether the client sends deltas, or each array whole (Q1)."""
+    return request.param
+
+
+def turn(chat: Harness, said: Element = SAID, response: list[Element] | None = None) -> None:
+    """Play a turn with one round that is SAID, and captured as RESPONSE, and an answer."""
+    chat.send(U1)
+    work = looped(said, ANSWERS, streamed=True, api=chat.api)
+    chat.loop(*work, span=rebuilt(said, ANSWERS, backwards=False), response=response)
+    chat.end(plain("done"))
+
+
+def edited(result: Element) -> Element:
+    """Return RESULT as the user changed it."""
+    return result | {"content": [result["content"][0] | {"content": "other"}]}
+
+
+def shown(sending: Sending) -> list[Element]:
+    return [json.loads(raw) for raw in sending.array]
+
+
+# Reasoning that must be there (G4)
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_loop_without_reasoning_gets_an_empty_one_where_it_is_demanded(captured: bool):
+    """R2, G4: the model has reasoned before, and this response was not captured."""
+    chat = Harness(api="deepseek", model="v4")
+    chat.send(U1)
+    chat.end(plain("hi"), response=[assistant(thinking("hm"), "hi")])
+    chat.send(U1, plain("hi"), U2)
+
+    said = [assistant(thinking("ah"), *SAID["content"])] if captured else None
+    sent = shown(chat.loop(*looped(SAID, ANSWERS, streamed=True), response=said))
+
+    reasons = [each.get("reasoning_content") for each in sent if each["role"] == "assistant"]
+    assert reasons == ["hm", "ah" if captured else ""]
+
+
+def test_history_gets_empty_reasoning_once_the_model_has_reasoned(delta: bool):
+    """G4: also the part that went out without before."""
+    chat = Harness(api="deepseek", model="v4", delta=delta)
+    chat.send(U1)
+    chat.end(plain("hi"))
+    plainly = shown(chat.send(U1, plain("hi"), U2))
+    chat.end(plain("ho"), response=[assistant(thinking("hm"), "ho")])
+    filled = shown(chat.send(U1, plain("hi"), U2, plain("ho"), U3))
+
+    assert "reasoning_content" not in plainly[1]
+    assert filled[1]["reasoning_content"] == ""
+    assert filled[3]["reasoning_content"] == "hm"
+
+
+# Neighbours that must be one (G4)
+
+
+@pytest.mark.parametrize("api", ["bedrock", "gemini"])
+def test_text_and_calls_of_an_edited_round_are_one_message(api: str, delta: bool):
+    """G4: where the API takes no two of the assistant; whoever holds the text of the first."""
+    chat = Harness(api=api, model="claude", delta=delta)
+    turn(chat, response=[SAID])
+    chat.send(U1, *SHOWN, plain("done"), U2)
+
+    history = [U1, *SHOWN[:-1], edited(SHOWN[-1]), plain("done"), U2]
+    sent = chat.send(*history)
+    again = chat.send(*history)
+
+    roles = [each["role"] for each in shown(sent)]
+    assert roles[:4] == ["user", roles[1], "user", roles[1]]
+    assert len(shown(sent)[1]["parts" if api == "gemini" else "content"]) == 2
+    assert chat.provider.check(sent.array) == ()
+    assert again.array == sent.array
+
+
+def test_delivery_in_a_result_that_only_the_client_holds(delta: bool):
+    """D4, Q1: the host of a delivery is one of a round that another model made."""
+    chat = Harness(api="mistral", model="large", delta=delta)
+    said, answers = assistant(call(id="c00000001")), {"c00000001": "one\n"}
+    span = rebuilt(said, answers, backwards=False)
+    chat.send(U1)
+    work = looped(said, answers, streamed=True)
+    chat.loop(*work, span=span, response=[said], sections=[section()])
+    chat.end(plain("done"))
+    chat.send(U1, *span, plain("done"), U2, sections=[section()])
+    chat.model = "other"
+
+    sent = chat.send(U1, *span, plain("done"), U2, sections=[section()])
+
+    assert sent.due == {}
+    assert sent.texts() == ["prompt 1", "read()", "one[Env]", "done", "prompt 2"]
