@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.loopback import Loopback, Strictness
+from tests.loopback.exact import differ
 from tests.loopback_client import PATHS, Client, prompt
 
 RAW = '{ "path":"a b",\n "flags" : [ 1.0,null, {} ], "depth":1 }'
@@ -81,9 +82,9 @@ def test_client_that_loses_nothing_is_accepted(
 
 def mutate(value: Any) -> Iterator[Any]:
     """VALUE with one thing in it changed, left out, added or moved."""
-    if isinstance(value, str):
-        yield value + " "
-        yield value[:-1] or "x"
+    if not isinstance(value, dict | list):
+        others: list[Any] = [None, 7, "x", [], ["x"], {}, f"{value} ", str(value)[:-1]]
+        yield from (other for other in others if other != value)
     elif isinstance(value, dict):
         for key in value:
             yield {name: each for name, each in value.items() if name != key}
@@ -95,8 +96,6 @@ def mutate(value: Any) -> Iterator[Any]:
             yield from ([*value[:n], each, *value[n + 1 :]] for each in mutate(item))
         for n in range(1, len(value)):
             yield [*value[: n - 1], value[n], value[n - 1], *value[n + 1 :]]
-    else:
-        yield 7
 
 
 def is_harmless(element: Any, changed: Any) -> bool:
@@ -106,7 +105,9 @@ def is_harmless(element: Any, changed: Any) -> bool:
     if set(element) != {"role", "content"} or not isinstance(element["content"], str):
         return False
     others = {name: value for name, value in changed.items() if name != "content"}
-    text = str(changed.get("content", ""))
+    text = changed.get("content")
+    if not isinstance(text, str):
+        return False
     return others == {"role": element["role"]} and text.strip() not in ("", element["content"])
 
 
@@ -258,3 +259,47 @@ def test_items_of_a_response_stand_together() -> None:
         hold(client, [user, call, other, *rest], "input[0]")
         hold(client, [user, text, call, rest[0], other, *rest[1:]], "input[3]")
         hold(client, [text, user, call, other, *rest], "input[1]")
+
+
+def test_end_of_a_response_is_missed() -> None:
+    with exactly({"blocks": [{"text": "Looking."}, CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api="responses")
+        client.prompt()
+
+        hold(client, client.array[:2], "input[2] is missing, response 1 has")
+
+
+def test_call_of_another_provider_is_not_known_by_what_stands_beside_it() -> None:
+    """History that predates the provider, in which somebody said and asked for the same."""
+    with exactly({"blocks": [{"text": "Looking."}, CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api="openai")
+        client.prompt()
+        array = json.loads(json.dumps(client.array[:3]))
+        array[1]["tool_calls"][0]["id"] = array[2]["tool_call_id"] = "call_other"
+        array[1]["more"] = "x"
+
+        hold(client, array)
+
+
+DIFFERENCES: list[tuple[Any, Any, str]] = [
+    ({"a": 1}, {"a": 1}, ""),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ""),
+    ({"a": 1}, {}, "p.a is missing, issued was 1"),
+    ({}, {"a": 1}, "p.a was never issued: 1"),
+    ({"a": {"b": "x"}}, {"a": {"b": "y"}}, 'p.a.b is "y", issued was "x"'),
+    ({}, [], "p is [], issued was {}"),
+    ([], {}, "p is {}, issued was []"),
+    ({"a": 1}, "a", 'p is "a", issued was {"a":1}'),
+    ([1, 2], [1], "p[1] is missing, issued was 2"),
+    ([1], [1, 2], "p[1] was never issued: 2"),
+    ([1, 2], [1, 3], "p[1] is 3, issued was 2"),
+    (1, 1.0, "p is 1.0, issued was 1"),
+    (1, True, "p is true, issued was 1"),
+    (None, "", 'p is "", issued was null'),
+    ("x" * 200, "", 'p is "", issued was "' + "x" * 96 + "..."),
+]
+
+
+@pytest.mark.parametrize(("issued", "returned", "expected"), DIFFERENCES)
+def test_first_difference_is_told(issued: Any, returned: Any, expected: str) -> None:
+    assert differ(issued, returned, "p") == expected

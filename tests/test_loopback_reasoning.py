@@ -194,6 +194,8 @@ REQUIRED: list[Row] = [
     ("left out of the latest", without_thinking(3), "messages.3.content.0.type: " + EXPECTED.format("tool_use")),
     ("only its head left out", reorder(3, 1, 2), None),
     ("left out of an earlier one", without_thinking(1), None),
+    ("a system message at the end", every(without_thinking(3), lambda body: body["messages"].append({"role": "system", "content": "note"})), EXPECTED.format("tool_use")),
+    ("text behind the results", every(without_thinking(3), lambda body: content(body, 4).append({"type": "text", "text": "note"})), EXPECTED.format("tool_use")),
     ("thinking disabled", every(without_thinking(1, 3), put("thinking", DISABLED)), None),
     ("behind the text", reorder(3, 2), "messages.3.content.0.type: " + EXPECTED.format("tool_use")),
 ]  # fmt: skip
@@ -562,6 +564,7 @@ SIGNED_PARTS = [
     ("a call", [{"thinking": "x"}, G_CALL, G_OTHER], [False, True, False]),
     ("a text", [{"thinking": "x"}, {"text": "a"}, {"text": "b"}], [False, False, True]),
     ("an empty text", [{"text": "a"}, {"empty_text": True}], [False, True]),
+    ("an empty text before a call", [{"empty_text": True}, G_CALL], [True, True]),
     ("no thought", [{"text": "a"}, G_CALL], [False, False]),
 ]
 

@@ -216,6 +216,25 @@ def test_anthropic_roles(body: Body, expected: str | None) -> None:
     hold(PATHS["anthropic"], body, expected)
 
 
+HALF = "\ud83d"  # of a surrogate pair: JSON can say it, UTF-8 cannot
+
+
+@pytest.mark.parametrize("mode", ["lenient", "bound"])
+def test_half_a_surrogate_is_read_and_told_back(mode: str) -> None:
+    bodies = [
+        claude({**U, "content": HALF}),
+        claude(U, by("assistant", thinking(thinking=HALF), use()), RESULT),
+        {**claude(U), HALF: 1},
+    ]
+    with Loopback(strictness=Strictness(thinking=mode, exact=True)) as server:
+        replies = [
+            server.answer("POST", PATHS["anthropic"], json.dumps(body).encode()) for body in bodies
+        ]
+
+    assert [reply.status for reply in replies] == [200, 400, 400]
+    assert json.loads(replies[2].body)["error"]["message"].startswith(HALF)
+
+
 def test_anthropic_refuses_a_body_above_32_megabytes() -> None:
     got, refusal = judge(PATHS["anthropic"], claude({"role": "user", "content": "x" * 2**25}))
 
@@ -280,6 +299,7 @@ OPENAI: list[Row] = [
     ("id too long", chat(U, calls("c" * 41), tool("c" * 41)), "Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40"),
     ("null content", chat({"role": "user", "content": None}), "Invalid value for 'content': expected a string, got null."),
     ("null content of the assistant", chat(U, {"role": "assistant", "content": None}, U), "Invalid value for 'content': expected a string, got null."),
+    ("empty content", chat({"role": "user", "content": []}), "Invalid 'messages[0].content': empty array."),
     ("empty calls", chat(U, {**A, "tool_calls": []}, U), "Invalid 'messages[1].tool_calls': empty array."),
     ("arguments no string", chat(U, {**A, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {}}}]}, tool("c")), "Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string"),
     ("content too long", chat({"role": "user", "content": "x" * 1_048_577}), "Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576"),

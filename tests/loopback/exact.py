@@ -32,8 +32,8 @@ def check_exact(api: Api, request: Request, issued: Issued) -> None:
         if not places:
             continue
         found = [compare(api, array, number, each) for each in places]
-        if None not in found:
-            raise Refused(found[-1] or "", code="not_as_issued")
+        if all(found):
+            raise Refused(found[-1], code="not_as_issued")
         for key in keys:
             if key.kind in UNIQUE and seen.setdefault(key, number) != number:
                 raise Refused(
@@ -49,24 +49,23 @@ def find_keys(atoms: Iterable[Atom]) -> list[Atom]:
     return next((keys for keys in chosen if keys), [])
 
 
-def compare(api: Api, array: Sequence[Object], number: int, place: Place) -> str | None:
-    """How the response of PLACE, found at NUMBER of ARRAY, is not as it was issued."""
+def compare(api: Api, array: Sequence[Object], number: int, place: Place) -> str:
+    """How the response of PLACE, found at NUMBER of ARRAY, is not as it was issued, or ""."""
     elements = api.returnable(place.response)
     start = number - sum(element is not None for element in elements[: place.index])
     for at, element in enumerate(filter(None, elements), start):
         path = f"{api.array}[{at}]"
         if not 0 <= at < len(array):
             return f"{path} is missing, response {place.response.seq} has {brief(element)}"
-        found = differ(api.normal(element), api.normal(array[at]), path)
-        if found is not None:
+        if found := differ(api.normal(element), api.normal(array[at]), path):
             return f"{found} (response {place.response.seq})"
-    return None
+    return ""
 
 
-def differ(issued: Json, returned: Json, path: str) -> str | None:
-    """The first difference between two values, or None."""
+def differ(issued: Json, returned: Json, path: str) -> str:
+    """The first difference between two values, or ""."""
     if isinstance(issued, dict) and isinstance(returned, dict):
-        for key in [*issued, *(key for key in returned if key not in issued)]:
+        for key in {**issued, **returned}:
             where = f"{path}.{key}"
             if key not in returned:
                 return f"{where} is missing, issued was {brief(issued[key])}"
@@ -74,19 +73,19 @@ def differ(issued: Json, returned: Json, path: str) -> str | None:
                 return f"{where} was never issued: {brief(returned[key])}"
             if found := differ(issued[key], returned[key], where):
                 return found
-        return None
+        return ""
     if isinstance(issued, list) and isinstance(returned, list):
         for number, (before, after) in enumerate(zip(issued, returned, strict=False)):
             if found := differ(before, after, f"{path}[{number}]"):
                 return found
         if len(issued) == len(returned):
-            return None
+            return ""
         longer = issued if len(issued) > len(returned) else returned
         word = "is missing, issued was" if longer is issued else "was never issued:"
         number = min(len(issued), len(returned))
         return f"{path}[{number}] {word} {brief(longer[number])}"
     if dumps(issued) == dumps(returned):
-        return None
+        return ""
     return f"{path} is {brief(returned)}, issued was {brief(issued)}"
 
 

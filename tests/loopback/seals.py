@@ -38,5 +38,8 @@ def take_apart(token: str) -> tuple[str, bytes, str]:
 
 def sign(*parts: str) -> bytes:
     """The MAC of PARTS, each framed by its length."""
-    framed = b"".join(len(data).to_bytes(8) + data for data in (p.encode() for p in parts))
+    framed = b"".join(
+        len(data).to_bytes(8) + data
+        for data in (part.encode(errors="surrogatepass") for part in parts)
+    )
     return hmac.digest(SECRET, framed, hashlib.sha256)

@@ -54,7 +54,7 @@ def json_reply(value: Json, status: int = 200, headers: dict[str, str] | None = 
     return Reply(
         status=status,
         headers={"Content-Type": "application/json", **(headers or {})},
-        body=dumps(value).encode(),
+        body=dumps(value).encode(errors="backslashreplace"),  # half a surrogate is an escape again
     )
 
 

@@ -107,7 +107,7 @@ class Sealer:
 
 
 def feed(prefix: hashlib._Hash, canonical: str) -> None:
-    data = canonical.encode()
+    data = canonical.encode(errors="surrogatepass")
     prefix.update(len(data).to_bytes(8) + data)
 
 
@@ -192,28 +192,30 @@ def iter_prefix(place: Place, token: str, way: Way) -> Iterator[tuple[str, str]]
 def check_places(pieces: Sequence[Piece], issued: Issued, way: Way) -> None:
     """Reasoning stands once, in its own message, among the blocks that it was issued with."""
     seen: set[str] = set()
-    for number, piece in enumerate(pieces):
+    for piece in pieces:
         if not piece.thinks:
             continue
         if piece.token in seen:
             raise Refused(MODIFIED.format(path=piece.path))
         seen.add(piece.token)
-        for place in find(issued, way, piece)[-1:]:
-            turn = [each.token for each in pieces if each.turn == piece.turn and each.thinks]
+        turn = [each for each in pieces if each.turn == piece.turn]
+        present = {each.token for each in turn}
+        for place in find(issued, way, piece):
             own = [
                 (each.type, each.token)
                 for each in way.pieces([place.element])
-                if not each.thinks or each.token in turn
+                if not each.thinks or each.token in present
             ]
-            start = number - own.index((piece.type, piece.token))
-            there = pieces[max(start, 0) : max(start + len(own), 0)]
-            if own != [(each.type, each.token) for each in there if each.turn == piece.turn]:
+            start = turn.index(piece) - own.index((piece.type, piece.token))
+            there = turn[max(start, 0) : max(start + len(own), 0)]
+            if own != [(each.type, each.token) for each in there]:
                 raise Refused(MODIFIED.format(path=piece.path))
 
 
 def check_start(pieces: Sequence[Piece], request: Request, issued: Issued, way: Way) -> None:
     """Inside a tool loop the latest message of the assistant begins with its reasoning."""
-    turns = [list(group) for _, group in groupby(pieces, key=lambda piece: piece.turn)]
+    spoken = [piece for piece in pieces if piece.role != "system"]
+    turns = [list(group) for _, group in groupby(spoken, key=lambda piece: piece.turn)]
     if len(turns) < 2 or turns[-1][0].type != "tool_result":
         return
     first, calls = turns[-2][0], [piece for piece in turns[-2] if piece.type == "tool_use"]

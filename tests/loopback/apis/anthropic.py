@@ -321,11 +321,8 @@ def iter_marked(body: Object) -> Iterator[tuple[str, Object]]:
 
 def iter_entries(body: Object) -> Iterator[Entry]:
     """The parts of BODY in the order of processing, marked where something is to be cached."""
-    system = body.get("system") or []
-    if isinstance(system, str):
-        system = [{"type": "text", "text": system}]
     parts = [("tool", tool) for tool in body.get("tools", [])]
-    parts += [("system", block) for block in system]
+    parts += [("system", block) for block in system_blocks(body)]
     messages = body["messages"]
     parts += [(messages[each.message]["role"], each.block) for each in place_blocks(messages)]
     markable = [n for n, (_, block) in enumerate(parts) if block.get("type") not in THINKING]
@@ -473,11 +470,14 @@ def iter_head(body: Object) -> Iterator[tuple[str, str]]:
     """Path and canonical text of the tools and of the system prompt."""
     for index, tool in enumerate(body.get("tools", [])):
         yield f"tools.{index}", canonical(["tool", without_mark(tool)])
-    system = body.get("system") or []
-    if isinstance(system, str):
-        system = [{"type": "text", "text": system}]
-    for index, block in enumerate(system):
+    for index, block in enumerate(system_blocks(body)):
         yield f"system.{index}", canonical(["system", without_mark(block)])
+
+
+def system_blocks(body: Object) -> list[Object]:
+    """The system prompt of BODY; a string is one text block."""
+    system: list[Object] | str = body.get("system") or []
+    return [{"type": "text", "text": system}] if isinstance(system, str) else system
 
 
 def iter_pieces(messages: Sequence[Object]) -> Iterator[thinking.Piece]:

@@ -84,15 +84,19 @@ def get_messages(body: Object, words: Dialect) -> list[Object]:
     want(body.get("stream_options") or {}, dict, "stream_options")
     messages = need(body, "messages", list)
     if not messages:
-        raise words.refusal(
-            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an"
-            " empty array instead.",
-            "messages",
-            "empty_array",
-        )
+        raise empty_array("messages", words)
     for number, message in enumerate(messages):
         check_message(want(message, dict, f"messages[{number}]"), f"messages[{number}]", words)
     return messages
+
+
+def empty_array(path: str, words: Dialect) -> Refused:
+    return words.refusal(
+        f"Invalid '{path}': empty array. Expected an array with minimum length 1, but got an empty"
+        " array instead.",
+        path,
+        "empty_array",
+    )
 
 
 def check_message(message: Object, path: str, words: Dialect) -> None:
@@ -123,6 +127,8 @@ def check_content(message: Object, path: str, words: Dialect) -> None:
     if isinstance(content, str):
         check_length(content, f"{path}.content", MAX_CONTENT, words)
         return
+    if content == []:
+        raise empty_array(f"{path}.content", words)
     for index, part in enumerate(want(content, list, f"{path}.content")):
         where = f"{path}.content[{index}]"
         if need(want(part, dict, where), "type", str, where) == "text":
@@ -132,12 +138,7 @@ def check_content(message: Object, path: str, words: Dialect) -> None:
 def check_calls(message: Object, path: str, words: Dialect) -> None:
     calls = want(message["tool_calls"], list, f"{path}.tool_calls")
     if not calls:
-        raise words.refusal(
-            f"Invalid '{path}.tool_calls': empty array. Expected an array with minimum length 1,"
-            " but got an empty array instead.",
-            f"{path}.tool_calls",
-            "empty_array",
-        )
+        raise empty_array(f"{path}.tool_calls", words)
     names = set()
     for index, call in enumerate(calls):
         where = f"{path}.tool_calls[{index}]"

@@ -305,10 +305,7 @@ def usage(answer: Answer, context: Context) -> Object:
 
 
 def make_parts(answer: Answer, context: Context) -> list[Object]:
-    """The parts of the answer; a streamed text is several.
-
-    The first call is signed; without calls it is the last text, which may be empty.
-    """
+    """The parts of the answer; a streamed text is several."""
     streamed = streams(context.request)
     parts: list[Object] = []
     for block in answer.blocks:
@@ -338,12 +335,13 @@ def make_call(call: Call, context: Context, index: int) -> Object:
 
 
 def sign(parts: Sequence[Object], context: Context) -> None:
-    """Add the signature to the part that has it."""
-    calls = [part for part in parts if "functionCall" in part]
-    texts = [part for part in parts if "text" in part and not part.get("thought")]
-    for part in calls[:1] or texts[-1:]:
-        nonce, model = context.id("", NONCE), model_of(context.request)
-        part["thoughtSignature"] = seal(nonce, "gemini", model, sealed_text(part))
+    """Sign the first call, or without calls the last text, and whatever is there to be signed."""
+    calls = [index for index, part in enumerate(parts) if "functionCall" in part]
+    texts = [index for index, part in enumerate(parts) if not part.get("thought")]
+    empty = [index for index, part in enumerate(parts) if part.get("text") == ""]
+    for index in {*(calls[:1] or texts[-1:]), *empty}:
+        nonce, model = context.id("", NONCE, index), model_of(context.request)
+        parts[index]["thoughtSignature"] = seal(nonce, "gemini", model, sealed_text(parts[index]))
 
 
 def response(
