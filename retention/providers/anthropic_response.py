@@ -97,7 +97,7 @@ def _join_events(events: Iterable[_Event | None]) -> Response:
         elif event.type == "message_stop":
             ended = True
         elif event.type == "error":
-            error = name_error(event.error)
+            error = _name_error(event.error)
     closed = [_close(block) for block in blocks.values()]
     content = b"[" + b",".join([block for block in closed if block is not None]) + b"]"
     return Response(
@@ -111,14 +111,20 @@ def _join_events(events: Iterable[_Event | None]) -> Response:
 
 def _grow(block: _Open | None, delta: dict[str, Any]) -> bool:
     """Add DELTA to BLOCK; return False for one whose meaning is not known."""
-    kind = delta.get("type")
-    name = _PIECES.get(str(kind))
     if block is None:
         return False
+    kind = delta.get("type")
+    name = _PIECES.get(str(kind))
     if name is not None:
-        block.pieces.setdefault(name, []).append(str(delta.get(name) or ""))
-    elif kind == "citations_delta":
-        block.fields["citations"] = [*(block.fields.get("citations") or ()), delta.get("citation")]
+        piece = delta.get(name)
+        if isinstance(piece, str):
+            block.pieces.setdefault(name, []).append(piece)
+        return isinstance(piece, str)
+    if kind == "citations_delta":
+        citations = block.fields.get("citations") or []
+        if not isinstance(citations, list):
+            return False
+        block.fields["citations"] = [*citations, delta.get("citation")]
     elif kind == "compaction_delta":  # the whole block at once
         block.fields |= {key: value for key, value in delta.items() if key != "type"}
     else:
@@ -127,24 +133,21 @@ def _grow(block: _Open | None, delta: dict[str, Any]) -> bool:
 
 
 def _close(block: _Open) -> bytes | None:
-    """Return the JSON text of a block, None if its input is not an object."""
+    """Return the JSON text of a block, None if it is none of the API's or its input no object."""
     fields = block.fields
     for name, pieces in block.pieces.items():
         text = "".join(pieces)
+        begun = fields.get(name) or ""
         if name != "partial_json":
-            fields[name] = (fields.get(name) or "") + text
+            if not isinstance(begun, str):
+                return None
+            fields[name] = begun + text
         elif text.strip():
             written = close_input(text)
             if written is None:
                 return None
             fields["input"] = written
     return streams.encode(fields)
-
-
-def close_input(text: str) -> msgspec.Raw | None:
-    """Return the arguments TEXT exactly as the model wrote them, None if they are not an object."""
-    raw = streams.repair(streams.join_text(text).encode())
-    return None if _read_object(raw) is None else msgspec.Raw(raw)
 
 
 def _make_elements(content: bytes) -> tuple[bytes, ...]:
@@ -167,7 +170,25 @@ def _make_elements(content: bytes) -> tuple[bytes, ...]:
     return (b'{"role":"assistant","content":' + content + b"}",) if content else ()
 
 
+def _name_error(error: Mapping[str, Any] | None) -> str:
+    """Return what an error event says."""
+    error = error or {}
+    return str(error.get("message") or error.get("type") or "error")
+
+
+def _update(usage: dict[str, Any], newer: object) -> None:
+    """Take the counts of NEWER that it has over into USAGE: they are cumulative."""
+    if isinstance(newer, dict):
+        usage |= {key: value for key, value in newer.items() if value is not None}
+
+
 # What Bedrock has in common
+
+
+def close_input(text: str) -> msgspec.Raw | None:
+    """Return the arguments TEXT exactly as the model wrote them, None if they are not an object."""
+    raw = streams.repair(streams.join_text(text).encode())
+    return None if _read_object(raw) is None else msgspec.Raw(raw)
 
 
 def keep_blocks(content: bytes, kept: Sequence[bool], thinking: Sequence[bool]) -> bytes:
@@ -182,18 +203,6 @@ def keep_blocks(content: bytes, kept: Sequence[bool], thinking: Sequence[bool]) 
     return splice.map_items(
         content, splice.whole(content), lambda block: block if next(flags) else b""
     )
-
-
-def name_error(error: Mapping[str, Any] | None) -> str:
-    """Return what an error event says."""
-    error = error or {}
-    return str(error.get("message") or error.get("type") or "error")
-
-
-def _update(usage: dict[str, Any], newer: object) -> None:
-    """Take the counts of NEWER that it has over into USAGE: they are cumulative."""
-    if isinstance(newer, dict):
-        usage |= {key: value for key, value in newer.items() if value is not None}
 
 
 NAMES = (

@@ -51,13 +51,11 @@ def read_documents(body: bytes) -> list[bytes]:
     text = _utf8(body.removeprefix(_BOM)).strip()
     if text[:1] == b"[" and not text.startswith(DONE):
         return _read_array(text)
-    if text[:1] == b"{":
-        return (
-            [text]
-            if _is_json(text)
-            else [line for line in map(bytes.strip, text.split(b"\n")) if line]
-        )
-    return _read_events(text)
+    if text[:1] != b"{":
+        return _read_events(text)
+    if _is_json(text):
+        return [text]
+    return [line for line in map(bytes.strip, text.split(b"\n")) if line]
 
 
 def _utf8(body: bytes) -> bytes:
@@ -118,18 +116,26 @@ def make_assemble(
     """Return ASSEMBLE with a promise: an incomplete response has no elements, and READ takes all.
 
     What READ refuses is no message of the API, however the response ended: it is not complete.
+    The provider's words have no halves of surrogate pairs, either.
     """
+
+    def takes(element: bytes) -> bool:
+        try:
+            read(element)
+        except InvalidPayload:
+            return False
+        return True
 
     def checked(body: bytes) -> Response:
         response = assemble(body)
-        try:
-            for element in response.elements:
-                read(element)
-        except InvalidPayload:
-            response = msgspec.structs.replace(response, complete=False)
-        if response.complete:
-            return response
-        return msgspec.structs.replace(response, elements=())
+        sound = response.complete and all(map(takes, response.elements))
+        return msgspec.structs.replace(
+            response,
+            elements=response.elements if sound else (),
+            complete=sound,
+            finish=join_text(response.finish),
+            error=join_text(response.error),
+        )
 
     return checked
 

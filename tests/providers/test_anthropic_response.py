@@ -22,6 +22,7 @@ from tests.providers.helpers import provider
 
 ANTHROPIC = provider("anthropic")
 BODIES = bodies("anthropic")
+SERVER = BODIES["server_tool.sse"]
 STREAMS = sorted(name for name in BODIES if name.endswith(".sse"))
 
 
@@ -92,11 +93,17 @@ def test_other_bodies_are_refused(body):
         (b"event: ping\n", b"data: {\n"),  # an event that cannot be read
         (b'{\\"path\\": \\"a', b'{\\"path\\": \\"a\\x'),
         (b"1e3", b"1e999"),  # Emacs cannot read it
+        (b'"thinking":"Let me "', b'"thinking":null'),
+        (b'"citations":[]', b'"citations":7'),
+        (
+            b'"content_block":{"type":"text","text":""}',
+            b'"content_block":{"type":"text","text":[7]}',
+        ),
     ],
 )
 def test_damaged_stream_is_incomplete(old, new):
     """What we do not understand is never taken for the provider's message."""
-    body = BODIES["thinking_calls.sse"]
+    body = BODIES["thinking_calls.sse"] if old in BODIES["thinking_calls.sse"] else SERVER
     assert old in body
 
     response = ANTHROPIC.assemble(body.replace(old, new))

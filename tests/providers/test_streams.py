@@ -116,8 +116,8 @@ def test_response_keeps_only_elements_that_can_be_read():
 
     whole = Response(elements=(b"{}", b"{}"), complete=True, finish="stop")
     odd = Response(elements=(b"{}", b"[]"), complete=True, finish="stop")
-    cut = Response(elements=(b"{}",), error="Overloaded")
+    cut = Response(elements=(b"{}",), error="Overloaded \ud83d\ude00 \ud83d")
 
     answers = [streams.make_assemble(lambda _, r=r: r, read)(b"") for r in (whole, odd, cut)]
 
-    assert answers == [whole, Response(finish="stop"), Response(error="Overloaded")]
+    assert answers == [whole, Response(finish="stop"), Response(error="Overloaded 😀 \ufffd")]
