@@ -5,6 +5,7 @@ Rows that do not exist yet have negative ids (drafts); `settling` gives them the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -84,8 +85,11 @@ def _with_prompt(draft: Row, message: Message, prompt: Message) -> Row:
     return msgspec.structs.replace(
         draft,
         alias=alias if alias != draft.parts else (),
-        context=digest("part", context) if context else None,
+        context=digest("part", _BLANK.sub(b"", context)) if context else None,
     )
+
+
+_BLANK = re.compile(rb"^(?:\\[nrt]| )+|(?:\\[nrt]| )+$")  # around it, in a JSON string
 
 
 def _inserted(plain: bytes, full: bytes) -> bytes:

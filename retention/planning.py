@@ -43,7 +43,7 @@ from retention.fragments import (
     split_loop,
 )
 from retention.ledger import Log
-from retention.marking import given_marks, plan_marks, wants_marks
+from retention.marking import given_marks, plan_marks
 from retention.matching import (
     draft_actual,
     draft_row,
@@ -119,7 +119,7 @@ def plan_buffer(request: Request, view: View) -> Plan:
 def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     mode = _mode(request, view)
     base = view.base
-    cut = _cut(base, request, mode, view.last) if base and not fresh else 0
+    cut = _cut(base, request, mode, view) if base and not fresh else 0
     if base and cut and _came_between(base, cut, view.log):
         cut = 0
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
@@ -236,29 +236,33 @@ def _mode(request: Request, view: View) -> str:
     return "\0".join((request.who.hex(), request.shape, str(view.step), seed, context, filled))
 
 
-def _cut(base: State, request: Request, mode: str, last: Sent | None) -> int:
+def _cut(base: State, request: Request, mode: str, view: View) -> int:
     """Return how many elements can be taken over from BASE as placed: matching continues there.
 
     Only what the array sent LAST has too, as matching whole arrays prefers its rows.
     """
+    log, last = view.log, view.last
     if base.mode != mode or last is None:
         return 0
     shared = shared_length(base.sent.items, last.items)
     cut = min(request.keep, base.settled, bisect_right(base.sent_at, shared) - 1)
-    while cut and not _can_cut(base, cut):
+    while cut and not _can_cut(base, cut, log):
         cut -= 1
     return cut
 
 
-def _can_cut(base: State, cut: int) -> bool:
+def _can_cut(base: State, cut: int, log: Log) -> bool:
     """Whether what BASE sent can be taken over up to and with its element CUT - 1.
 
     Not right behind results, where deliveries stand whose boundary is in front of them, nor behind
-    calls, whose results get their ids; not inside a stretch that was sent as another one, nor
-    behind one that hosts a delivery.
+    calls, whose results get their ids; not inside a round, which may be replayed now, nor inside a
+    stretch that was sent as another one, nor behind one that hosts a delivery.
     """
     before = base.items[cut - 1]
     if before.message.results or before.message.opens:
+        return False
+    row = log.rows.get(before.row)
+    if row and row.face is Face.ORDINARY and log.rounds[row.round][-1] != row.id:
         return False
     if before.block and cut < len(base.items) and base.items[cut].block == before.block:
         return False
@@ -512,7 +516,7 @@ def _marks(
     if view.step >= NO_EDITS:
         return given
     budget = MAX_MARKS - (len(request.head.marks) if request.head else 0)
-    if not request.marks or not wants_marks(request.identity.cache):
+    if not request.marks:
         return given if len(given) <= budget else given[len(given) - max(0, budget) :]
 
     def able(n: int) -> bool:

@@ -31,8 +31,9 @@ class View(Struct, frozen=True):
 
 class Request(Struct, frozen=True):
     """A prepare with its texts read: `tail` are the elements behind the first `keep` of the base,
-    `span`, `prompt`, `hooked`, `context` and `marks` as in `protocol.Prepare`.  `who` digests the
-    identity, `seed` what reasoning may be bound to beside the array, None if it is not.
+    `span`, `prompt`, `hooked` and `context` as in `protocol.Prepare`.  `who` digests the identity,
+    `seed` what reasoning may be bound to beside the array, None if it is not.  `marks`: cache marks
+    of messages are planned.
     """
 
     tail: list[Message]
@@ -47,6 +48,6 @@ class Request(Struct, frozen=True):
     shape: str = ""
     hooked: bool = False
     context: bool = True
-    marks: bool = True
+    marks: bool = False
     head: Head | None = None
     seed: Digest | None = None

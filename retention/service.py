@@ -393,7 +393,8 @@ class Service:
 
     def _request(self, params: Prepare, provider: Provider, head: Head | None) -> Request:
         identity = params.identity
-        if params.marks and wants_marks(identity.cache):  # part of the cache policy (rule F2)
+        planned = params.marks and wants_marks(identity.cache)
+        if planned:  # that is part of the cache policy (rule F2)
             identity = msgspec.structs.replace(identity, cache=f"{identity.cache} planned")
         who = identity_digest(identity)
         bound = head is not None and provider.bound(identity)
@@ -410,7 +411,7 @@ class Service:
             shape=params.shape,
             hooked=params.hooked,
             context=params.context,
-            marks=params.marks,
+            marks=planned,
             head=head,
             seed=digest("prefix", head.system + b"\0" + head.tools) if bound and head else None,
         )

@@ -21,6 +21,7 @@
 (require 'gptel-openai-responses nil t)
 (require 'gptel-openai-extras)
 (require 'gptel-org)
+(require 'gptel-context)
 (require 'markdown-mode)
 (require 'gptel-retention)
 
@@ -30,7 +31,8 @@
 (defun driver-backend (api)
   "Return a fresh gptel backend that speaks API with the loopback provider."
   (let ((host (format "127.0.0.1:%d" driver-port))
-        (models '(test-model other-model)))
+        (models '((test-model :capabilities (tool-use cache))
+                  other-model claude-opus-5-5)))
     (pcase api
       ("anthropic" (gptel-make-anthropic api :host host :protocol "http" :key "k"
                      :stream t :models models))
@@ -153,10 +155,16 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
   (accept-process-output nil 0.02)
   (sit-for 0.01))
 
+(defun driver-goto-end ()
+  "Go to the end of the chat in the current buffer, before file-local variables."
+  (goto-char (point-max))
+  (when (re-search-backward "^.*\\bLocal Variables:" nil t)
+    (skip-chars-backward "\n")))
+
 (defun driver-type (name prompt)
   "Append PROMPT to the chat NAME and leave point behind it."
   (with-current-buffer name
-    (goto-char (point-max))
+    (driver-goto-end)
     (insert prompt))
   t)
 
@@ -164,7 +172,7 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
   "Type PROMPT into the chat NAME, and send; return without waiting."
   (when prompt (driver-type name prompt))
   (with-current-buffer name
-    (goto-char (point-max))
+    (driver-goto-end)
     (deactivate-mark)
     (gptel-send))
   t)
