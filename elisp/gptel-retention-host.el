@@ -27,9 +27,12 @@
 (declare-function gptel--parse-buffer "ext:gptel-request")
 (declare-function gptel--with-buffer-copy-internal "ext:gptel-request")
 
+(defvar gptel--request-alist)
 (defvar gptel-org-ignore-elements)
 (defvar gptel-track-response)
 (defvar org-complex-heading-regexp)
+(defvar url-http-end-of-headers)
+(defvar url-http-response-status)
 
 (defcustom gptel-retention-api-alist
   '(("\\`api\\.deepseek\\.com\\'" . "deepseek")
@@ -197,10 +200,6 @@ That is all input, cached or not, and the output."
           (plist-put info :post (cons function (plist-get info :post))))))
 
 ;;; Responses
-
-(defvar gptel--request-alist)
-(defvar url-http-end-of-headers)
-(defvar url-http-response-status)
 
 (defun gptel-retention-host-curl-info (process)
   "Return the plist of the request that curl's PROCESS answers, or nil."

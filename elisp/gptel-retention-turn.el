@@ -6,8 +6,9 @@
 
 ;; What happens around each request of a conversation: ask the backend for a
 ;; plan (prepare), edit the payload, let gptel send it, tell the backend that
-;; it was sent (commit) or not (abandon), and at the end of the turn hand over
-;; what the response will look like when gptel parses it again (complete).
+;; it was sent (commit) or not (abandon), hand over what the provider answered,
+;; byte for byte (record), and at the end of the turn what the response will
+;; look like when gptel parses it again (complete).
 ;;
 ;; gptel always goes on.  An error here is told once per cause, and then the
 ;; request goes out as gptel made it.  Only a quit passes through.
