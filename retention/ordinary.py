@@ -88,8 +88,10 @@ class Ordinary:
             return prompt
         rows = self.owners.get(at, ())
         row = self.view.log.rows[item.row]
-        moves = row.context is not None and not self.request.context
-        if len(rows) != 1 or not row.alias or units_of(message) != row.alias or moves:
+        if len(rows) != 1 or not row.alias or units_of(message) != row.alias:
+            return message
+        if row.context is not None and not self.request.context:
+            self.build.reasons.append(Reason(code="context_moved"))
             return message
         raw = self.view.read(row.exact)
         if raw is None:

@@ -165,7 +165,8 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         view.last.items[build.intact :] if view.last else (),
         (fragment.round for fragment in fragments.values()), obstacles, view.log,
     )  # fmt: skip
-    details = list((obstacles | lost).values())
+    # What was replayed before comes first: it is what breaks the prefix.
+    details = (lost | {n: why for n, why in obstacles.items() if n not in lost}).values()
     build.reasons += [Reason(code=NOT_REPLAYED, detail=why) for why in details]
     turn = view.conversation.turns + 1
     new = _deliver(build, request, view, turn)
@@ -222,7 +223,10 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
 
 
 def _builder(request: Request, view: View) -> Builder:
-    return Builder(view.provider, request.identity, request.shape, view.read, request.seed)
+    build = Builder(view.provider, request.identity, request.shape, view.read, request.seed)
+    if view.step:
+        build.reasons.append(Reason(code="refused", detail=str(view.step)))
+    return build
 
 
 # Matching
@@ -380,7 +384,6 @@ NEW: RowId = -1_000_000_000  # the draft id of the new delivery; other drafts co
 def _deliver(build: Builder, request: Request, view: View, turn: int) -> _New:
     """Add what is due behind the last element: after the prompt or the complete results (D4)."""
     if view.step >= NO_EDITS:
-        build.reasons.append(Reason(code="refused", detail=str(view.step)))
         return _New()
     log = view.log
     last = next((item.row for item in reversed(build.items) if item.row != START), START)

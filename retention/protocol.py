@@ -274,6 +274,14 @@ class InspectStatus(Params, frozen=True):
     limit: int = 20
 
 
+class InspectExplain(Params, frozen=True):
+    """Why requests were as they were: `request` 0 is the newest; `limit` of them, going back."""
+
+    id: str
+    request: int = 0
+    limit: int = 1
+
+
 METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "initialize": (Initialize, Initialized),
     "shutdown": (Empty, Done),
@@ -289,5 +297,6 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "inspect/log": (InspectLog, None),
     "inspect/object": (InspectObject, None),
     "inspect/requests": (InspectStatus, None),
+    "inspect/explain": (InspectExplain, None),
     "inspect/check": (Empty, None),
 }

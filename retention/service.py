@@ -33,7 +33,7 @@ from retention.errors import (
     UnsupportedProtocol,
 )
 from retention.fragments import REPAIRED, calls_of
-from retention.inspecting import shown_object, shown_request, shown_row
+from retention.inspecting import Explanation, explain, shown_object, shown_request, shown_row
 from retention.ledger import Log
 from retention.marking import wants_marks
 from retention.model import (
@@ -71,6 +71,7 @@ from retention.protocol import (
     File,
     Initialize,
     Initialized,
+    InspectExplain,
     InspectLog,
     InspectObject,
     InspectStatus,
@@ -133,6 +134,7 @@ class Pending(msgspec.Struct):
     who: Identity
     compared: Compared
     continuity: Continuity
+    breaches: tuple[Reason, ...]
     head_text: bytes | None = None
     include: tuple[str, ...] = ()
     edited: bool = False
@@ -186,6 +188,7 @@ class Service:
             "inspect/log": self.inspect_log,
             "inspect/object": self.inspect_object,
             "inspect/requests": self.inspect_requests,
+            "inspect/explain": self.inspect_explain,
             "inspect/check": self.inspect_check,
         }
 
@@ -351,6 +354,7 @@ class Service:
         pending = Pending(
             compared=compared,
             continuity=self._compare(loaded, plan, compared, provider),
+            breaches=self._breaches(plan, provider),
             plan=plan, conversation=params.conversation, request=params.request,
             origin=params.origin, identity=request.who, head=head, head_text=head_text,
             name=self._name("p"), next_row=loaded.record.next_row,
@@ -360,7 +364,7 @@ class Service:
         )  # fmt: skip
         self._remember(pending)
         _bound(self._plans, pending.name, pending, MAX_PLANS)
-        return self._prepared(pending, loaded, provider)
+        return self._prepared(pending, loaded)
 
     def _compare(
         self, loaded: Loaded, plan: Plan, after: Compared, provider: Provider
@@ -469,7 +473,7 @@ class Service:
             conversation=loaded.record.id, items=items, sent=make_sent(items), settled=len(items)
         )
 
-    def _prepared(self, pending: Pending, loaded: Loaded, provider: Provider) -> Prepared:
+    def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
         plan, name = pending.plan, pending.name
         edits = tuple(_edit(step) for step in plan.steps)
         result = Prepared(
@@ -488,7 +492,7 @@ class Service:
             reasons=plan.reasons,
             replayed=len(plan.sent.replays),
             continuity=pending.continuity,
-            breaches=self._breaches(plan, provider),
+            breaches=pending.breaches,
             include=pending.include,
         )
         if sum(len(edit.insert) for edit in edits) > MAX_INLINE and self.handover:
@@ -588,7 +592,7 @@ class Service:
             inside=tuple(
                 settled.real(id) for item in plan.sent.items[common:] for id in item.ids[1:]
             ),
-            reasons=plan.reasons,
+            reasons=(*plan.reasons, *map(_breach, pending.breaches)),
             bytes=plan.sent.ends[-1] if plan.sent.ends else 0,
             continuity=pending.continuity,
             replayed=len(plan.sent.replays),
@@ -779,6 +783,11 @@ class Service:
             "requests": [shown_request(record, loaded.log) for record in records],
         }
 
+    def inspect_explain(self, params: InspectExplain) -> Explanation:
+        """What was kept, put in and marked in requests, why they differ, and what they cost."""
+        with self.store.read() as reader:
+            return explain(reader, params.id, params.request, params.limit)
+
     def inspect_check(self, _: Empty) -> dict[str, Any]:
         """Every problem that a full check of the store finds."""
         return {"problems": [msgspec.to_builtins(problem) for problem in self.store.check()]}
@@ -875,6 +884,11 @@ def _next_step(pending: Pending, step: int) -> int:
         NO_EDITS: pending.edited,
     }
     return next((each for each, differs in changes.items() if each > step and differs), step)
+
+
+def _breach(reason: Reason) -> Reason:
+    """Return the breach of a published rule as the reason that a record keeps."""
+    return Reason(code="breach", detail=f"{reason.code}: {reason.detail}")
 
 
 def _shift(detail: str, by: int) -> str:

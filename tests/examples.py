@@ -58,6 +58,8 @@ WALK = (
     "inspect/log/first",
     "inspect/log/bodies",
     "inspect/requests/first",
+    "inspect/explain/newest",
+    "inspect/explain/unknown",
     "inspect/object/delivery",
     "inspect/object/unknown",
     "inspect/check/fine",
