@@ -134,8 +134,6 @@ def assemble(body: bytes) -> Response:
         if line is None:  # cut off
             break
         lines.append(line)
-        if line.done or line.error:
-            break
     if not any(line.message is not None for line in lines):
         raise InvalidResponse(f"no chat response of Ollama in these {len(body)} bytes")
     last = lines[-1]

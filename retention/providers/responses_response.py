@@ -21,7 +21,7 @@ _NONE = msgspec.Raw(b"")
 # that the server ran need theirs: the published types of input items say so.
 _STATUS_DROPPED = ("message", "reasoning", "function_call", "custom_tool_call")
 _CALLS = ("function_call", "custom_tool_call")
-_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class _Kind(msgspec.Struct, gc=False):
