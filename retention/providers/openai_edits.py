@@ -119,7 +119,7 @@ def make_head(unimportant: frozenset[str], system: str = "") -> Callable[[bytes]
         texts = {key: raw[slice(*span)] for key, span in found.items()}
         return Head(
             tools=_take(texts, "tools"),
-            system=_take(texts, system),
+            system=_take(texts, system) if system else b"",
             parameters={key: text for key, text in texts.items() if key not in unimportant},
         )
 
