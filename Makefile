@@ -13,7 +13,7 @@ BIN := .venv/bin
 BATCH = PYTHON="$(CURDIR)/$(BIN)/python" $(EMACS) -Q --batch $$(.ci/emacs-deps) \
 	-L elisp -L tests/elisp
 
-.PHONY: help deps demo test lint lint-python lint-elisp test-python test-elisp test-e2e bench lock \
+.PHONY: help deps demo table test lint lint-python lint-elisp test-python test-elisp test-e2e bench lock \
 	clean distclean
 
 help: ## say what can be done here
@@ -25,6 +25,9 @@ deps: ## bring the Python environment, Emacs and gptel (once; then quick)
 
 demo: deps ## a gptel conversation, plain and with the mode on, and what each sent
 	@$(BIN)/python -m tests.demo
+
+table: deps ## measure the continuity table, and write it into README.md and docs/
+	@$(BIN)/python -m tests.table
 
 test: lint test-python test-elisp test-e2e ## everything that CI runs
 

@@ -158,7 +158,7 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
 (defun driver-goto-end ()
   "Go to the end of the chat in the current buffer, before file-local variables."
   (goto-char (point-max))
-  (when (re-search-backward "^.*\\bLocal Variables:" nil t)
+  (when (re-search-backward "^.*\\bLocal Variables[:]" nil t)
     (skip-chars-backward "\n")))
 
 (defun driver-type (name prompt)

@@ -270,7 +270,7 @@ def test_hidden_or_removed_rounds_do_not_come_back(
 @pytest.mark.parametrize("keep", ["nil", "call"])
 @pytest.mark.parametrize(("api", "mode", "stream"), CORNERS)
 def test_excluded_results_are_never_replayed(
-    emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool, keep: str
+    emacs: Emacs, provider: Loopback, *, api: str, mode: str, stream: bool, keep: str
 ) -> None:
     """Rule F3: `gptel-include-tool-results` nil, or its placeholder for a result."""
     provider.strictness = Strictness(
@@ -381,7 +381,7 @@ def test_an_error_in_the_middle_keeps_the_rounds_before_it(
 @pytest.mark.parametrize("fault", [{"cut": 100}, {"error": "overloaded"}])
 @pytest.mark.parametrize(("api", "mode", "stream"), CORNERS)
 def test_an_answer_that_broke_off_is_no_fragment(
-    emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool, fault: dict[str, Any]
+    emacs: Emacs, provider: Loopback, *, api: str, mode: str, stream: bool, fault: dict[str, Any]
 ) -> None:
     """Rule F8: the transfer breaks in the answer, or the provider says so in the middle of it."""
     if stream and "cut" in fault:
@@ -438,7 +438,7 @@ def test_a_preset_prompt_stays_as_it_was_sent(
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize(("api", "mode", "stream"), CORNERS)
 def test_context_stays_at_its_first_prompt(
-    emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool, keep: bool
+    emacs: Emacs, provider: Loopback, *, api: str, mode: str, stream: bool, keep: bool
 ) -> None:
     """Case S16: gptel puts context before the newest prompt; it stays there, or moves as before."""
     provider.strictness = Strictness(
