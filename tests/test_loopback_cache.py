@@ -60,6 +60,17 @@ def test_run_of_calls_is_one_position() -> None:
     assert cache.use([first._replace(mark=""), *calls, *results, first]).read == 50
 
 
+@pytest.mark.parametrize(("rounds", "hit"), [(LOOKBACK // 2, True), (LOOKBACK // 2 + 1, False)])
+def test_calls_and_their_results_are_two_positions(rounds: int, hit: bool) -> None:
+    cache = Cache()
+    first = Entry("first" * 40)
+    runs = [Entry(f"{n:40}", run=run) for n in range(rounds) for run in ("tool_use", "tool_result")]
+    cache.use([first._replace(mark="5m")])
+    runs[-1] = runs[-1]._replace(mark="5m")
+
+    assert bool(cache.use([first, *runs]).read) == hit
+
+
 # --- Through the APIs
 
 READ = {
@@ -105,6 +116,14 @@ def test_nothing_is_read_with_other_tools(api: str) -> None:
         assert read(api, client.prompt().json) > 100
         client.body = {"tools": [{"name": "f"}]}
         assert not read(api, client.prompt().json)
+
+
+def test_input_that_is_a_text_is_one_element() -> None:
+    with Loopback() as server:
+        bodies = [{"model": "m", "input": WORD + end} for end in "abb"]
+        answers = [ask(server, PATHS["responses"], body).json for body in bodies]
+
+    assert [bool(read("responses", answer)) for answer in answers] == [False, False, True]
 
 
 def test_deepseek_tells_hit_and_miss() -> None:
@@ -177,7 +196,7 @@ def test_anthropic_reads_nothing_behind_a_change(change: Body, hit: bool) -> Non
 
 
 def test_anthropic_counts_a_mark_inside_a_result() -> None:
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [marked(WORD)]}
+    result: Body = {"type": "tool_result", "tool_use_id": "t", "content": [marked(WORD)]}
     body = claude({"type": "text", "text": "go"})
     body["messages"] += [
         {
@@ -188,6 +207,9 @@ def test_anthropic_counts_a_mark_inside_a_result() -> None:
     ]
     with Loopback() as server:
         assert ask_claude(server, body)["written"] > 100
+        assert ask_claude(server, body)["read"] > 100
+        del result["content"][0]["cache_control"]
+        result["cache_control"] = {"type": "ephemeral"}
         assert ask_claude(server, body)["read"] > 100
 
 

@@ -257,6 +257,7 @@ def test_items_of_a_response_stand_together() -> None:
 
         hold(client, [user, text, call, other, *rest])
         hold(client, [user, call, other, *rest], "input[0]")
+        hold(client, [call, other, *rest], "input lacks what response 1 began with: {")
         hold(client, [user, text, call, rest[0], other, *rest[1:]], "input[3]")
         hold(client, [text, user, call, other, *rest], "input[1]")
 

@@ -175,6 +175,12 @@ def test_anthropic_lenient(edit: Edit, expected: str | None) -> None:
         hold(client, edit, expected)
 
 
+def test_anthropic_lenient_does_without_inside_the_loop() -> None:
+    with talk("anthropic", ROUNDS) as client:
+        del client.array[5:]
+        hold(client, without_thinking(3), None, final=False)
+
+
 def split_turn(body: Body) -> None:
     """Neighbouring messages of one role are one message."""
     blocks = content(body, 1)
@@ -326,6 +332,9 @@ def test_bedrock(mode: str, edit: Edit, expected: str | None) -> None:
 
 def test_bedrock_required() -> None:
     strict = Strictness(thinking="required")
+    point = {"role": "user", "content": [{"cachePoint": {"type": "default"}}]}
+    with Loopback(strictness=strict) as server:
+        assert Client(server=server, api="bedrock", array=[point]).send().status == 200
     with talk("bedrock", ROUNDS, strict, toolConfig={"tools": []}) as client:
         del client.array[5:]
         hold(client, leave, None, final=False)

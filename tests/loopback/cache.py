@@ -63,7 +63,7 @@ class Cache:
         return Cached(
             read=count(entries[: read + 1]),
             written=count(entries[read + 1 : last + 1]),
-            lifetime=entries[last].mark if marked else "",
+            lifetime=entries[last].mark,
         )
 
 
@@ -76,13 +76,15 @@ def iter_keys(entries: Iterable[Entry]) -> Iterator[bytes]:
 
 def iter_positions(entries: Sequence[Entry], mark: int) -> Iterator[int]:
     """Where a lookup from MARK looks; of a run all places are one position."""
-    left = LOOKBACK
+    position = 0
     for index in range(mark, -1, -1):
-        yield index
-        same = index and entries[index].run and entries[index].run == entries[index - 1].run
-        left -= not same
-        if left < 0:
+        if index < mark and not (
+            entries[index].run and entries[index].run == entries[index + 1].run
+        ):
+            position += 1
+        if position > LOOKBACK:
             return
+        yield index
 
 
 def count(entries: Iterable[Entry]) -> int:

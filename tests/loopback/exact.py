@@ -55,7 +55,11 @@ def compare(api: Api, array: Sequence[Object], number: int, place: Place) -> str
     start = number - sum(element is not None for element in elements[: place.index])
     for at, element in enumerate(filter(None, elements), start):
         path = f"{api.array}[{at}]"
-        if not 0 <= at < len(array):
+        if at < 0:
+            return (
+                f"{api.array} lacks what response {place.response.seq} began with: {brief(element)}"
+            )
+        if at >= len(array):
             return f"{path} is missing, response {place.response.seq} has {brief(element)}"
         if found := differ(api.normal(element), api.normal(array[at]), path):
             return f"{found} (response {place.response.seq})"

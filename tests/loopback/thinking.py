@@ -81,8 +81,6 @@ class Sealer:
         self._prefix = hashlib.sha256()
         self._before = ""
         self._count = 0
-        if not self._bound:
-            return
         for _, canonical in way.head(context.request.json):
             self.pass_by(canonical)
         for piece in find_own(context.request, context.issued, way):
@@ -101,8 +99,7 @@ class Sealer:
         self._count += 1
         prefix = self._prefix.hexdigest() if self._bound else ""
         token = seal(nonce, *self._what, kind, text, prefix, before=self._before)
-        if self._bound:
-            self._before = nonce
+        self._before = nonce
         return token
 
 
@@ -117,7 +114,7 @@ def find_own(request: Request, issued: Issued, way: Way) -> list[Piece]:
     return [
         piece
         for piece in way.pieces(request.json["messages"])
-        if not (piece.thinks and issued.is_foreign(way.api, piece.token, model))
+        if not issued.is_foreign(way.api, piece.token, model)
     ]
 
 
@@ -140,16 +137,15 @@ def check_seals(
 ) -> None:
     """Each token vouches for its text, and if BOUND for what stands in front of it."""
     model = way.model(request)
-    entries = way.head(request.json) if bound else []
+    entries = way.head(request.json)
     prefix = hashlib.sha256()
     for _, canonical in entries:
         feed(prefix, canonical)
     latest = ""
     for piece in pieces:
         if not piece.thinks:
-            if bound:
-                feed(prefix, piece.canonical)
-                entries.append((piece.path, piece.canonical))
+            feed(prefix, piece.canonical)
+            entries.append((piece.path, piece.canonical))
             continue
         digest = prefix.hexdigest() if bound else ""
         nonce, _, before = take_apart(piece.token)
@@ -182,7 +178,7 @@ def iter_prefix(place: Place, token: str, way: Way) -> Iterator[tuple[str, str]]
     body = place.response.body
     yield from way.head(body)
     for piece in way.pieces([*body["messages"], *place.response.elements]):
-        if piece.token == token and piece.thinks:
+        if piece.token == token:
             yield piece.type, piece.text
             return
         if not piece.thinks:
