@@ -225,14 +225,6 @@ class Builder:
         links = accumulate([item.message for item in self.items], link, initial=self.seed)
         return list(links)[1:]
 
-    def resume(self, base: State, cut: int) -> None:
-        """Take over what BASE sent for its first CUT elements, without deliveries behind them."""
-        self.take(base.sent, base.sent_at[cut])
-        if self.items and self.items[-1].deliveries and self.items[-1].row != START:
-            # It hosts deliveries that are placed again: begin with it as gptel built it.
-            self._pop()
-            self.append(base.items[cut - 1])
-
     def _pop(self) -> None:
         self.items.pop()
         self.ends.pop()

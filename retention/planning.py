@@ -140,7 +140,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     places = move_out(places, fragments)
     build = _builder(request, view)
     if base and cut:
-        build.resume(base, cut)
+        build.take(base.sent, base.sent_at[cut])  # without the deliveries behind it
     ordinary = Ordinary(request, view, build, match.drafts, owners)
     sent_at = base.sent_at[:cut] if base else []
     at = cut
@@ -271,7 +271,7 @@ def _can_cut(base: State, cut: int, log: Log) -> bool:
     if before.block and cut < len(base.items) and base.items[cut].block == before.block:
         return False
     at = base.sent_at[cut]
-    return not (before.block and at and base.sent.items[at - 1].deliveries)
+    return not (at and base.sent.items[at - 1].deliveries)
 
 
 def _came_between(base: State, cut: int, log: Log) -> bool:

@@ -215,8 +215,13 @@ class Harness:
     @property
     def identity(self) -> Identity:
         """The provider identity as the service has it: planned marks are a cache policy (F2)."""
-        planned = self.marks and wants_marks(self.cache)
-        return identity(self.api, self.model, f"{self.cache} planned" if planned else self.cache)
+        cache = f"{self.cache} planned" if self.planned else self.cache
+        return identity(self.api, self.model, cache)
+
+    @property
+    def planned(self) -> bool:
+        """Whether cache marks of messages are planned (rule C3)."""
+        return self.marks and wants_marks(self.cache)
 
     def parse(self, elements: Sequence[Element]) -> list[Message]:
         return [self.provider.parse(raw) for raw in self.encode(elements)]
@@ -402,7 +407,7 @@ class Harness:
             frozen=self.frozen,
             shape=self.shape,
             context=self.context,
-            marks=self.marks,
+            marks=self.planned,
             head=self.head,
             seed=bound if self.provider.bound(self.identity) else None,
         )

@@ -110,3 +110,22 @@ def test_delivery_in_a_result_that_only_the_client_holds(delta: bool):
 
     assert sent.due == {}
     assert sent.texts() == ["prompt 1", "read()", "one[Env]", "done", "prompt 2"]
+
+
+# Prompts that transforms change (Q6)
+
+
+@pytest.mark.parametrize("shape", ["", "merge"])
+def test_preset_prompt_goes_out_as_it_was_sent(shape: str, delta: bool):
+    """Q6, B1: also where it hosts a delivery, and what follows it is edited."""
+    chat = Harness(shape=shape, delta=delta)
+    written = message("@preset prompt 1")
+    first = chat.send(U1, prompt=written, sections=[section()])
+    chat.end(plain("one"))
+    chat.send(written, plain("one"), U2, sections=[section()])
+    chat.end(plain("two"))
+
+    sent = chat.send(written, plain("edited"), U2, plain("two"), U3, sections=[section()])
+
+    assert sent.due == {}
+    assert sent.array[: len(first.array)] == first.array
