@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
 
 from retention.errors import InvalidPayload
-from retention.model import Reason
+from retention.model import Identity, Reason
 from retention.providers import openai, openai_edits, rules, splice
 from retention.providers.base import Provider
 from retention.providers.canonical import make_reader
 
 _ABSENT = msgspec.Raw(b"")
+_REASONS = re.compile(r"reason|think|v[4-9]", re.IGNORECASE)  # V3.2 only if it is asked to
 
 
 class _Reasoned(msgspec.Struct, gc=False):
@@ -67,6 +69,11 @@ def fill(raw: bytes) -> bytes:
     return splice.set_member(raw, splice.whole(raw), "reasoning_content", b'""')
 
 
+def demands(identity: Identity) -> bool:
+    """Whether the model reasons by default, so that also what it never wrote must have a text."""
+    return _REASONS.search(identity.model) is not None
+
+
 def strip(raw: bytes) -> bytes:
     """Leave reasoning out of a message of the assistant, but for the text that must be there."""
     left = openai_edits.strip(raw)
@@ -89,4 +96,5 @@ PROVIDER = Provider(
     make_id=openai_edits.make_id,
     strip=strip,
     fill=fill,
+    demands=demands,
 )

@@ -409,7 +409,7 @@ def test_a_note_in_a_result_leaves_it_whole(
 
     chat.lisp(
         '(progn (goto-char (point-min)) (search-forward "contents of aa")'
-        " (insert (propertize \" [whole] \" 'gptel 'ignore)))"
+        " (with-silent-modifications (insert (propertize \" [whole] \" 'gptel 'ignore))))"
     )
     later = chat.send("two")
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention.model import Identity
 from retention.providers import Head
 from tests.providers.bodies import bodies
 from tests.providers.helpers import encode, parse, provider
@@ -406,3 +407,19 @@ def test_c1_nothing_of_a_payload_is_lost(payload):
     head = provider("openai").head(encode(payload))
 
     assert {key: json.loads(text) for key, text in head.parameters.items()} == payload
+
+
+@pytest.mark.parametrize(
+    ("model", "demanded"),
+    [
+        ("deepseek-reasoner", True),
+        ("deepseek-v4-pro", True),
+        ("deepseek-chat", False),
+        ("deepseek-v3.2", False),
+    ],
+)
+def test_e1_only_models_that_reason_demand_it_of_history_they_did_not_write(
+    model: str, demanded: bool
+):
+    """Case E1, rule G4: a chat that had tools before the mode was on."""
+    assert provider("deepseek").demands(Identity(api="deepseek", model=model)) is demanded
