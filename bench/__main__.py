@@ -88,6 +88,83 @@ def delta(count: int) -> float:
         return median_ms(run)
 
 
+def replay_delta(count: int) -> float:
+    """Return the median of a prepare in delta mode behind COUNT messages that were replayed.
+
+    Four messages a turn: prompt, calls, result, answer; the last turn is replayed in the prepare.
+    """
+    with client() as c:
+        array: list[dict[str, Any]] = []
+        ordinary, have, keep = "", "", 0
+        for n in range(count // 4):
+            array.append({"role": "user", "content": f"prompt {n}"})
+            plan = c.prepare(array[keep:], base=ordinary, keep=keep, have=[have], request=f"r{n}")
+            c.call("request/commit", plan=plan.plan)
+            ordinary, keep = plan.ordinary, len(array)
+            have = turn(c, n, plan, array)
+        tail = [*array[keep:], {"role": "user", "content": "next"}]
+
+        def run() -> None:
+            made = c.prepare(tail, base=ordinary, keep=keep, have=[have], request="last")
+            assert made.replayed >= count // 4
+            c.call("request/abandon", plan=made.plan)
+
+        return median_ms(run)
+
+
+def turn(c: Client, n: int, plan: Any, array: list[dict[str, Any]]) -> str:
+    """Play the rest of turn N behind PLAN; append to ARRAY; return the name of what was sent."""
+    made = {"id": f"call_{n}", "type": "function"}
+    made["function"] = {"name": "read", "arguments": f'{{"path":"{n}"}}'}
+    said = {"role": "assistant", "content": "I look.", "tool_calls": [made]}
+    result = {"role": "tool", "tool_call_id": f"call_{n}", "content": f"contents {n}"}
+    answer = {"role": "assistant", "content": f"answer {n}"}
+    common = {"request": f"r{n}", "array": "messages", "identity": IDENTITY}
+    for message in (said, answer):
+        body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]})
+        c.call("response/record", conversation=c.id, plan=plan.plan, body=body, **common)
+        if message is said:
+            work = [said, result]
+            plan = c.call(
+                "request/prepare", conversation=c.id, origin="loop", base=plan.sent,
+                keep=len(array) + 1, tail=json.dumps(work),
+                span=json.dumps(work), sections=SECTIONS, **common,
+            )  # fmt: skip
+            c.call("request/commit", plan=plan.plan)
+    c.call("turn/complete", conversation=c.id, span=json.dumps([answer]), **common)
+    array += [said, result, answer]
+    return str(plan.sent)
+
+
+def stream(size: int) -> str:
+    """Return a streamed chat response of about SIZE bytes as it comes over the wire."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "bench"}
+    chunk = head | {"choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": None}]}
+    end = head | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    line = f"data: {json.dumps(chunk)}\n\n"
+    return line * (size // len(line)) + f"data: {json.dumps(end)}\n\ndata: [DONE]\n\n"
+
+
+def responses(size: int) -> tuple[float, float]:
+    """Return the medians of recording a response of SIZE bytes and of ending a turn with it."""
+    body = stream(size)
+    records, ends = [], []
+    with client() as c:
+        messages = history(100)
+        common = {"array": "messages", "identity": IDENTITY, "conversation": c.id}
+        for n in range(RUNS // 4):
+            plan = c.prepare([*messages, {"role": "user", "content": f"u{n}"}], request=f"r{n}")
+            c.call("request/commit", plan=plan.plan)
+            span = json.dumps([{"role": "assistant", "content": "x" * size}])
+            start = time.perf_counter()
+            c.call("response/record", plan=plan.plan, body=body, request=f"r{n}", **common)
+            records.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            c.call("turn/complete", span=span, request=f"r{n}", **common)
+            ends.append(time.perf_counter() - start)
+    return 1000 * statistics.median(records), 1000 * statistics.median(ends)
+
+
 def commits() -> float:
     """Return the median of a commit in a growing conversation."""
     with client() as c:
@@ -186,8 +263,15 @@ def main() -> None:
         (f"prepare, delta behind {count} messages", f"{delta(count):.2f} ms", "1.5 ms")
         for count in (10, 100, 1_000, 10_000)
     ]
+    rows += [
+        (f"the same, all of {count} replayed", f"{replay_delta(count):.2f} ms", "1.5 ms")
+        for count in (100, 10_000)
+    ]
     rows.append(("prepare, whole payload of 1 MB", f"{resync(1_000_000):.1f} ms", "40 ms"))
     rows.append(("commit of one turn", f"{commits():.2f} ms", ""))
+    record, end = responses(100_000)
+    rows.append(("response/record of 100 KB", f"{record:.2f} ms", "10 ms"))
+    rows.append(("turn/complete of 100 KB", f"{end:.2f} ms", "10 ms"))
     rows.append(("backend start to first answer", f"{start_up():.0f} ms", "300 ms"))
     rows.append(("anonymous memory, 10,000 messages", f"{resident(10_000):.0f} MB", "80 MB"))
     ours, gptel = emacs_share(1_000_000)

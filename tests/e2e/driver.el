@@ -17,6 +17,7 @@
 (require 'gptel-gemini)
 (require 'gptel-ollama)
 (require 'gptel-bedrock)
+(require 'gptel-gh)
 (require 'gptel-openai)
 (require 'gptel-openai-responses nil t)
 (require 'gptel-openai-extras)
@@ -28,8 +29,9 @@
 (defvar driver-port nil "Port of the loopback provider.")
 (defvar driver-wait 20 "Seconds to wait for a request before giving up.")
 
-(defun driver-backend (api)
-  "Return a fresh gptel backend that speaks API with the loopback provider."
+(defun driver-backend (api &optional whole)
+  "Return a fresh gptel backend that speaks API with the loopback provider.
+WHOLE tells that it does not stream: Bedrock's has to know."
   (let ((host (format "127.0.0.1:%d" driver-port))
         (models '((test-model :capabilities (tool-use cache))
                   other-model claude-opus-5-5)))
@@ -51,6 +53,16 @@
                   :stream t :models models))
       ("ollama" (gptel-make-ollama api :host host :protocol "http"
                   :stream t :models models))
+      ("bedrock" (gptel-make-bedrock api :host host :protocol "http"
+                   :aws-bearer-token "k" :stream (not whole)
+                   :models '(claude-opus-4-6 nova-2-lite-v1)))
+      ("openrouter" (gptel-make-openai api :host host :protocol "http" :key "k"
+                      :endpoint "/openrouter/api/v1/chat/completions"
+                      :stream t :models models))
+      ("copilot" (gptel-make-gh-copilot api :host host :protocol "http" :header nil
+                   :endpoint "/copilot/chat/completions" :stream t
+                   :models (cons '(new-model :capabilities (tool-use responses-api))
+                                 models)))
       (_ (error "No backend for %s" api)))))
 
 (defun driver-tool (name)
@@ -97,7 +109,7 @@
 (cl-defun driver-configure (api &key (stream t) sections plain (tools '("read" "look")))
   "Set up the current buffer as a chat with API.
 STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode off."
-  (setq-local gptel-backend (driver-backend api)
+  (setq-local gptel-backend (driver-backend api (not stream))
               gptel-model 'test-model
               gptel-stream stream
               gptel-use-tools (and tools t)
@@ -158,7 +170,8 @@ STREAM, SECTIONS (names), TOOLS (names) are buffer-local; PLAIN leaves the mode 
 (defun driver-goto-end ()
   "Go to the end of the chat in the current buffer, before file-local variables."
   (goto-char (point-max))
-  (when (re-search-backward "^.*\\bLocal Variables[:]" nil t)
+  (when (re-search-backward "Local Variables[:]" nil t)
+    (forward-line 0)
     (skip-chars-backward "\n")))
 
 (defun driver-type (name prompt)
