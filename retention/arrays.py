@@ -69,6 +69,17 @@ class Item(Struct, frozen=True):
         return self.ids[-1]
 
 
+def read_text(item: Item, read: Read) -> bytes | None:
+    """Return the text of ITEM, None if it is damaged; raise UnheldText if only the client has it.
+
+    The ordinary texts of the loop are never stored.
+    """
+    text = item.message.raw or read(item.message.exact)
+    if text is None and item.face is Face.ORDINARY:
+        raise UnheldText
+    return text
+
+
 class Sent(Struct, frozen=True):
     """An array as it goes out: `items`, the running sums of their sizes in bytes, and the
     deliveries as (index in items, row id) in payload order.  Rows from `since` on came into the
@@ -253,7 +264,7 @@ class Builder:
             return False
         if (before.message.role, item.message.role) != roles:
             return False
-        first, second = self._text(before), self._text(item)
+        first, second = (read_text(each, self.read) for each in (before, item))
         if first is None or second is None:
             return False
         message = self.provider.parse(self.provider.join(first, second))
@@ -282,7 +293,7 @@ class Builder:
         if shape is Shape.MESSAGE or host is None:
             self.append(Item(message=provider.parse(provider.wrap(text)), deliveries=(id,)))
             return True
-        raw = self._text(host)
+        raw = read_text(host, self.read)
         if raw is None:
             self.reasons.append(Reason(code="host_lost", detail=str(host.row)))
             return False
@@ -293,13 +304,6 @@ class Builder:
             msgspec.structs.replace(host, message=message, deliveries=(*host.deliveries, id))
         )
         return True
-
-    def _text(self, item: Item) -> bytes | None:
-        """Return the text of ITEM, None if it is damaged."""
-        text = item.message.raw or self.read(item.message.exact)
-        if text is None and item.face is Face.ORDINARY:  # those of the loop are never stored
-            raise UnheldText
-        return text
 
     def _shape(self, host: Message | None, follower: Message | None = None) -> Shape:
         legal = self.provider.shape(host, self.identity) if host else Shape.NONE

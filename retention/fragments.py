@@ -232,15 +232,24 @@ class Ids:
     """The ids of calls that go out in an ordinary form (rule F7).
 
     A recorded id comes back; one that is illegal or not the only one is replaced by one that
-    follows from the call and its place.  Results get the ids of their calls.
+    follows from the call and its place.  Results get the ids of their calls.  Those of FRAGMENTS,
+    which may stand further down, are theirs.
     """
 
-    def __init__(self, provider: Provider, log: Log, built: Sequence[Item]) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        log: Log,
+        built: Sequence[Item],
+        fragments: Iterable[Fragment],
+    ) -> None:
         self.provider = provider
         self.log = log
         self.built = built  # elements in front, still growing
         self.open: list[tuple[str | None, str]] = []  # of calls without a result: given, new
-        self._used: set[str] | None = None
+        self._used = {
+            id for fragment in fragments for row in fragment.rows for _, id in row.ids if id
+        }
         self._seen = 0
         self._taken: dict[int, Counter[Digest]] = {}
 
@@ -286,8 +295,6 @@ class Ids:
         return None
 
     def _gather(self) -> set[str]:
-        if self._used is None:
-            self._used = set()
         for item in self.built[self._seen :]:
             self._used.update(id for id in item.message.ids if id is not None)
         self._seen = len(self.built)

@@ -20,9 +20,8 @@ def wants_marks(cache: str) -> bool:
 
 def given_marks(items: Sequence[Item], held: Held) -> tuple[int, ...]:
     """Return the indices of the elements of ITEMS that carry a mark as the client has them."""
-    limit = max(held.reuse, held.same)
-    known = [n for n in held.marks if n < limit]
-    return tuple(known + [n for n in range(limit, len(items)) if items[n].message.marks])
+    known = [n for n in held.marks if n < held.same]
+    return tuple(known + [n for n in range(held.same, len(items)) if items[n].message.marks])
 
 
 def plan_marks(

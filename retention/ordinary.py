@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from retention.arrays import Builder, Item, UnheldText
 from retention.digest import Digest
 from retention.errors import InvalidPayload
-from retention.fragments import REPAIRED, Ids
+from retention.fragments import REPAIRED, Fragment, Ids
 from retention.matching import units_of
 from retention.model import Message, Reason, Role, Row, RowId
 from retention.providers import no_change
@@ -33,13 +33,15 @@ class Ordinary:
         build: Builder,
         drafts: dict[RowId, Row],
         owners: Mapping[int, Sequence[RowId]],
+        *,
+        fragments: Iterable[Fragment],
     ) -> None:
         self.request = request
         self.view = view
         self.build = build
         self.drafts = drafts
         self.owners = owners
-        self.ids = Ids(view.provider, view.log, build.items)
+        self.ids = Ids(view.provider, view.log, build.items, fragments)
         self.filled = is_filled(request, view)
 
     def add(self, items: list[Item], at: int) -> None:

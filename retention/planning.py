@@ -27,6 +27,7 @@ from retention.arrays import (
     common_length,
     message_of,
     plan_steps,
+    read_text,
     shared_length,
 )
 from retention.digest import Digest, Domain, digest
@@ -141,7 +142,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     build = _builder(request, view)
     if base and cut:
         build.take(base.sent, base.sent_at[cut])  # without the deliveries behind it
-    ordinary = Ordinary(request, view, build, match.drafts, owners)
+    ordinary = Ordinary(request, view, build, match.drafts, owners, fragments=fragments.values())
     sent_at = base.sent_at[:cut] if base else []
     at = cut
     while at < len(items):
@@ -523,8 +524,7 @@ def _marks(
         return given if len(given) <= budget else given[len(given) - max(0, budget) :]
 
     def able(n: int) -> bool:
-        message = build.items[n].message
-        raw = message.raw or view.read(message.exact)
+        raw = read_text(build.items[n], view.read)
         return raw is not None and marks.put(raw, "5m") is not None
 
     return plan_marks(build.items, budget, able, view.last, common)
@@ -536,7 +536,7 @@ def _writer(sent: Sent, view: View) -> Callable[[int], bytes]:
 
     def write(n: int) -> bytes:
         item = sent.items[n]
-        raw = item.message.raw or view.read(item.message.exact)
+        raw = read_text(item, view.read)
         if raw is None:
             raise AbsentText(item.last)
         if n not in marked or view.provider.marks is None:

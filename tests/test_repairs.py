@@ -47,7 +47,7 @@ def shown(sending: Sending) -> list[Element]:
 @pytest.mark.parametrize("captured", [True, False])
 def test_loop_without_reasoning_gets_an_empty_one_where_it_is_demanded(captured: bool):
     """R2, G4: the model has reasoned before, and this response was not captured."""
-    chat = Harness(api="deepseek", model="v4")
+    chat = Harness(api="deepseek", model="chat")
     chat.send(U1)
     chat.end(plain("hi"), response=[assistant(thinking("hm"), "hi")])
     chat.send(U1, plain("hi"), U2)
@@ -61,7 +61,7 @@ def test_loop_without_reasoning_gets_an_empty_one_where_it_is_demanded(captured:
 
 def test_history_gets_empty_reasoning_once_the_model_has_reasoned(delta: bool):
     """G4: also the part that went out without before."""
-    chat = Harness(api="deepseek", model="v4", delta=delta)
+    chat = Harness(api="deepseek", model="chat", delta=delta)
     chat.send(U1)
     chat.end(plain("hi"))
     plainly = shown(chat.send(U1, plain("hi"), U2))
