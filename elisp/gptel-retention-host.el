@@ -377,6 +377,12 @@ endpoint may carry of one is cut off (rule I5)."
                       (sort (copy-sequence cache) #'string<) ","))
           (t (format "%s" cache)))))
 
+(defun gptel-retention-host-caches-p (info)
+  "Return non-nil if gptel would mark messages of INFO for the cache.
+It does for models that it knows to have one."
+  (and (fboundp 'gptel--model-capable-p)
+       (gptel--model-capable-p 'cache (plist-get info :model))))
+
 ;;; The transcript
 
 (defun gptel-retention-host-span (info)

@@ -68,10 +68,11 @@ room, since a changed context is sent again beside the old one."
 
 (defcustom gptel-retention-plan-cache-marks t
   "Non-nil means choose which messages carry the marks of a prompt cache.
-That happens where `gptel-cache' asks for caching of messages.  gptel
-marks the message that is last when you send a prompt; what the model
-and its tools add after that is read anew with each of their requests.
-Marking it costs the provider's surcharge for writing to its cache."
+That happens where `gptel-cache' asks for caching of messages, for
+models that gptel knows to have a cache.  gptel marks the message that
+is last when you send a prompt; what the model and its tools add after
+that is read anew with each of their requests.  Marking it costs the
+provider's surcharge for writing to its cache."
   :type 'boolean
   :group 'gptel-retention)
 
@@ -505,7 +506,10 @@ INFO, ORIGIN and PIECE are as in `gptel-retention-turn--prepare'."
            :hooked (if (gptel-retention-turn--request-hooked request)
                        t :json-false)
            :context (if gptel-retention-keep-context t :json-false)
-           :marks (if gptel-retention-plan-cache-marks t :json-false))
+           :marks (if (and gptel-retention-plan-cache-marks
+                           (gptel-retention-host-caches-p info))
+                      t
+                    :json-false))
      (and piece
           (list :span (gptel-retention-host-encode (vconcat (car piece)))))
      (and prompt (list :prompt prompt)))))

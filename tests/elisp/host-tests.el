@@ -488,5 +488,13 @@ BETWEEN are parts as of `host-tests-insert'."
                       '(:tokens (:input 1 :cached 10 :output 100)))))
   (should-not (gptel-retention-host-tokens '(:tokens nil))))
 
+(ert-deftest host-tests-models-with-a-cache ()
+  "C3: gptel marks messages for the models that it says have a cache."
+  (let ((with (make-symbol "with")) (without (make-symbol "without")))
+    (put with :capabilities '(tool-use cache))
+    (put without :capabilities '(tool-use))
+    (should (gptel-retention-host-caches-p (list :model with)))
+    (should-not (gptel-retention-host-caches-p (list :model without)))))
+
 (provide 'host-tests)
 ;;; host-tests.el ends here

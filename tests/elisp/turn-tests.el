@@ -594,14 +594,22 @@ MORE are further elements of its plist."
                          (length (test-helper-log "request/refused")))))))))
 
 (ert-deftest turn-tests-options-travel ()
-  "Whether context stays and marks are planned is told with each request."
+  "Whether context stays and marks are planned is told with each request.
+C3: they are planned for models that gptel knows to have a cache."
   (test-helper-with-backend nil
     (turn-tests-with-chat 'text-mode
-      (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a")))
-      (let ((gptel-retention-keep-context nil)
-            (gptel-retention-plan-cache-marks nil))
-        (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a"))))
-      (should (equal '((t t) (:json-false :json-false))
+      (let ((gptel-retention-keep-context t)
+            (capable nil))
+        (cl-letf (((symbol-function 'gptel-retention-host-caches-p)
+                   (lambda (_info) capable)))
+          (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a")))
+          (setq capable t
+                gptel-retention-keep-context nil)
+          (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a")))
+          (let ((gptel-retention-plan-cache-marks nil))
+            (turn-tests-dispatch (turn-tests-fsm (turn-tests-messages "a"))))))
+      (should (equal '((t :json-false) (:json-false t)
+                       (:json-false :json-false))
                      (mapcar (lambda (params)
                                (list (plist-get params :context)
                                      (plist-get params :marks)))
