@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pytest
+
 from tests.e2e.emacs import Emacs, Symbol
 from tests.loopback import Loopback
 from tests.loopback.recorder import Recorded
@@ -16,6 +18,16 @@ from tests.loopback.recorder import Recorded
 ARRAYS = ("messages", "input", "contents")
 APIS = ("anthropic", "openai", "deepseek", "mistral", "responses", "gemini", "ollama")
 MODES = ("org-mode", "markdown-mode", "text-mode")
+CELLS = [
+    pytest.param(api, mode, stream, id=f"{api}-{mode.removesuffix('-mode')}-{kind}")
+    for api in APIS
+    for mode in MODES
+    for stream, kind in ((True, "stream"), (False, "whole"))
+]
+CORNERS = [
+    pytest.param(api, MODES[n % 3], n % 2 == 0, id=f"{api}-{MODES[n % 3].removesuffix('-mode')}")
+    for n, api in enumerate(APIS)
+]
 BLOCK = re.compile(r"<system-reminder>\n(.*?)\n</system-reminder>", re.DOTALL)
 TITLE = re.compile(r"# (.*)\n")
 _numbers = itertools.count(1)
@@ -66,6 +78,12 @@ def is_prefix(earlier: Recorded, later: Recorded) -> bool:
     """Whether LATER begins with the whole array of EARLIER."""
     head = [plain(element) for element in array(earlier)]
     return [plain(element) for element in array(later)][: len(head)] == head
+
+
+def accepted(requests: Sequence[Recorded]) -> None:
+    """Assert that the provider accepted every one of the requests."""
+    assert requests
+    assert [request.refusal for request in requests] == [None] * len(requests)
 
 
 class Chat:

@@ -14,7 +14,19 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.chat import APIS, MODES, Chat, array, blocks, is_prefix, observe, strings
+from tests.e2e.chat import (
+    APIS,
+    CELLS,
+    CORNERS,
+    MODES,
+    Chat,
+    accepted,
+    array,
+    blocks,
+    is_prefix,
+    observe,
+    strings,
+)
 from tests.e2e.emacs import Emacs, start_emacs
 from tests.loopback import Loopback
 from tests.loopback.recorder import Recorded
@@ -25,16 +37,6 @@ STRICT = Strictness(
     exact=True, thinking="required", strict_ids=True, strict_reasoning=True,
     strict_signatures=True, exclusive_content=False,
 )  # fmt: skip
-CELLS = [
-    pytest.param(api, mode, stream, id=f"{api}-{mode.removesuffix('-mode')}-{kind}")
-    for api in APIS
-    for mode in MODES
-    for stream, kind in ((True, "stream"), (False, "whole"))
-]
-CORNERS = [
-    pytest.param(api, MODES[n % 3], n % 2 == 0, id=f"{api}-{MODES[n % 3].removesuffix('-mode')}")
-    for n, api in enumerate(APIS)
-]
 # gptel reads no content lists, in which Mistral's reasoning comes; chat has none at all.
 THINKING = tuple(api for api in APIS if api not in {"mistral", "openai"})
 
@@ -60,12 +62,6 @@ def answer(api: str, text: str) -> dict[str, Any]:
 
 def thought(api: str, text: str) -> dict[str, str]:
     return {"reasoning": text} if api in THINKING else {}
-
-
-def accepted(requests: list[Recorded]) -> None:
-    """Assert that the provider accepted every one of the requests."""
-    assert requests
-    assert [request.refusal for request in requests] == [None] * len(requests)
 
 
 def whole(requests: list[Recorded]) -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from tests.e2e.chat import (
     APIS,
+    CELLS,
+    CORNERS,
     MODES,
     Chat,
+    accepted,
     array,
     blocks,
     bodies,
@@ -22,22 +25,6 @@ from tests.e2e.emacs import Emacs
 from tests.loopback import Loopback
 
 SECTIONS = ("weather", "rules")
-CELLS = [
-    pytest.param(api, mode, stream, id=f"{api}-{mode.removesuffix('-mode')}-{kind}")
-    for api in APIS
-    for mode in MODES
-    for stream, kind in ((True, "stream"), (False, "whole"))
-]
-CORNERS = [
-    pytest.param(api, MODES[n % 3], n % 2 == 0, id=f"{api}-{MODES[n % 3].removesuffix('-mode')}")
-    for n, api in enumerate(APIS)
-]
-
-
-def accepted(requests: list) -> None:
-    """Assert that the provider accepted every one of the requests."""
-    assert requests
-    assert [request.refusal for request in requests] == [None] * len(requests)
 
 
 @pytest.mark.parametrize(("api", "mode", "stream"), CELLS)
