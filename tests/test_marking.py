@@ -39,6 +39,15 @@ def lifetimes(sending: Sending) -> list[str]:
     return [mark.get("ttl", "5m") for mark in found]
 
 
+def test_marked_prompt_is_the_same_message_when_its_mark_has_moved_on(chat: Harness):
+    """G3, C3: gptel makes a block of the newest prompt only to mark it."""
+    first = chat.send(asked(U1))
+    chat.end(A1)
+    second = chat.send(U1, A1, asked(U2))
+
+    assert second.plan.common == len(first.array)
+
+
 def test_marks_go_when_the_user_asks_for_none_any_more(chat: Harness):
     """C3: also from what the client takes over of the array sent last."""
     chat.send(asked(U1))

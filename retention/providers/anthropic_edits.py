@@ -94,14 +94,27 @@ def put_mark(raw: bytes, lifetime: str) -> bytes | None:
 
 
 def drop_marks(raw: bytes) -> bytes:
-    """Leave the cache marks out of a message, those inside of results too."""
+    """Leave the cache marks out of a message, those inside of results too.
+
+    A text that is a block only to carry a mark, alone in its message, is a string again.
+    """
 
     def edit(block: bytes) -> bytes:
         if _outline(block).type == "tool_result":
             block = _edit_blocks(block, drop_mark)
         return drop_mark(block)
 
-    return _edit_blocks(raw, edit)
+    dropped = _edit_blocks(raw, edit)
+    return raw if dropped == raw else _unwrap(dropped)
+
+
+def _unwrap(raw: bytes) -> bytes:
+    """Return the message RAW, with the text of its only block, if it is but a text, as a string."""
+    content = splice.members(raw, splice.whole(raw))["content"]
+    blocks = [splice.members(raw, span) for span in splice.items(raw, content)]
+    if len(blocks) != 1 or set(blocks[0]) != {"type", "text"}:
+        return raw
+    return splice.replace(raw, content, raw[slice(*blocks[0]["text"])])
 
 
 def drop_mark(block: bytes) -> bytes:
