@@ -360,7 +360,7 @@ class Service:
             name=self._name("p"), next_row=loaded.record.next_row,
             ordinary="" if loop else self._name("o"), sent=self._name("s"),
             edited=bool(plan.steps), who=request.identity,
-            include=provider.include if view.step < NO_REASONING else (),
+            include=provider.include(request.identity) if view.step < NO_REASONING else (),
         )  # fmt: skip
         self._remember(pending)
         _bound(self._plans, pending.name, pending, MAX_PLANS)

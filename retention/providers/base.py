@@ -103,6 +103,11 @@ def never(_identity: Identity) -> bool:
     return False
 
 
+def nothing(_identity: Identity) -> tuple[str, ...]:
+    """Ask for nothing: the API sends all that it takes back."""
+    return ()
+
+
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """What the core needs to know of one API.  JSON texts are exact bytes everywhere.
 
@@ -127,7 +132,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     once the model has sent reasoning or where it `demands` it from the start.  `bound` tells
     whether reasoning of a model is valid only behind the prefix that it was made for.  `join` makes
     one element of two neighbours of the assistant, None where the API takes them apart.  `include`
-    names what to ask for, so that a response can be sent back.
+    names what to ask a model for, so that its responses can be sent back.
     """
 
     api: str
@@ -152,4 +157,4 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     bound: Callable[[Identity], bool] = never
     join: Callable[[bytes, bytes], bytes] | None = None
     marks: Marks | None = None
-    include: tuple[str, ...] = ()
+    include: Callable[[Identity], tuple[str, ...]] = nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -35,6 +36,8 @@ _ROLES = {
 _IDS = r"[a-zA-Z0-9_-]{1,64}"  # of calls; that of an item is another
 # Items that the API takes without an id, and then without looking for the reasoning behind them.
 _BY_VALUE = ("message", "function_call", "custom_tool_call")
+# Models that do not reason: "Encrypted content is not supported with this model."
+_PLAIN = re.compile(r"gpt-[34]|chat", re.IGNORECASE)
 _UNIMPORTANT = frozenset(
     (
         "stream",
@@ -241,6 +244,11 @@ def check(array: list[bytes]) -> tuple[Reason, ...]:
     return (*reasons, *_follow_reasoning(items), *_unique_items(items))
 
 
+def include(identity: Identity) -> tuple[str, ...]:
+    """Ask a model that may reason for its reasoning; not every server sends it unasked."""
+    return () if _PLAIN.search(identity.model) else ("reasoning.encrypted_content",)
+
+
 PROVIDER = Provider(
     api="responses",
     array="input",
@@ -256,4 +264,5 @@ PROVIDER = Provider(
     id_pattern=_IDS,
     make_id=openai_edits.make_id,
     strip=strip,
+    include=include,
 )

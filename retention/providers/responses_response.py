@@ -51,6 +51,7 @@ class _Answer(msgspec.Struct, gc=False):
     error: Any = None
     incomplete_details: _Why | None = None
     usage: _Usage | None = None
+    store: bool | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -67,6 +68,8 @@ class _Event(msgspec.Struct, gc=False):
 class _Item(msgspec.Struct, gc=False):
     type: str = "message"
     status: str | None = None
+    encrypted_content: str | None = None
+    content: Any = None
 
 
 _read_kind = streams.make_decoder(_Kind)
@@ -108,13 +111,13 @@ def assemble(body: bytes) -> Response:
 def _make_response(items: list[bytes], answer: _Answer | None, error: str) -> Response:
     """Return the response of ITEMS, or of those in ANSWER if they did not come one by one."""
     if answer is None:
-        return Response(elements=_make_elements(items), error=error)
+        return Response(elements=_make_elements(items, stored=False), error=error)
     error = error or describe_error(answer.error)
     items = items or [bytes(item) for item in answer.output or ()]
     cut = any(map(_is_cut_call, items))
     why = answer.incomplete_details or _Why()
     return Response(
-        elements=_make_elements(items),
+        elements=_make_elements(items, stored=answer.store is True),
         complete=answer.status in ("completed", "incomplete") and not error and not cut,
         finish=why.reason or answer.status,
         error=error,
@@ -127,18 +130,26 @@ def _is_cut_call(item: bytes) -> bool:
     return known is not None and known.type in _CALLS and known.status == "incomplete"
 
 
-def _make_elements(items: list[bytes]) -> tuple[bytes, ...]:
+def _make_elements(items: list[bytes], *, stored: bool) -> tuple[bytes, ...]:
     """Return ITEMS without what the API does not take back.
 
-    That is `status`, and reasoning at the end, where the response ended before what it was for
-    ("provided without its required following item").
+    That is `status`; reasoning at the end, where the response ended before what it was for
+    ("provided without its required following item"); and, unless the server has STORED it,
+    reasoning that came without its content ("Items are not persisted"), with the ids of what
+    follows, by which the API would miss it.
     """
     elements: list[bytes] = []
     kinds: list[str] = []
+    lost = False
     for item in items:
         known = _read_item(item) or _Item()
+        if known.type == "reasoning" and not (stored or known.encrypted_content or known.content):
+            lost = True
+            continue
+        dropped: tuple[str, ...] = ()
+        if known.type in _STATUS_DROPPED:
+            dropped = ("status", "id") if lost else ("status",)
         kinds.append(known.type)
-        dropped = ("status",) if known.type in _STATUS_DROPPED else ()
         elements.append(splice.drop_members(item, splice.whole(item), *dropped))
     while kinds and kinds[-1] == "reasoning":
         kinds.pop()
