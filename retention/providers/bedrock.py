@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import msgspec
 
 from retention.errors import InvalidPayload
@@ -26,11 +28,12 @@ from retention.providers.canonical import (
 _NONE = msgspec.Raw(b"")
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _UNRELATED = ("requestMetadata",)  # members of a payload that only the logs of the account show
+_Id: TypeAlias = str | dict[str, Any] | None  # gptel writes {} where an API without ids gave none
 
 
 class _ToolUse(msgspec.Struct, gc=False, rename="camel"):
     name: str
-    tool_use_id: str | None = None
+    tool_use_id: _Id = None
     input: msgspec.Raw = _NONE
 
 
@@ -43,7 +46,7 @@ class _Inner(msgspec.Struct, gc=False):
 
 
 class _ToolResult(msgspec.Struct, gc=False, rename="camel"):
-    tool_use_id: str | None = None
+    tool_use_id: _Id = None
     content: list[_Inner] = []
 
 
@@ -98,7 +101,7 @@ def _read_block(raw: bytes, at: int, role: Role, block: _Block) -> Piece:
     if block.text is not None:
         return text_piece(block.text)
     if block.tool_use is not None:
-        return call_piece(block.tool_use.name, block.tool_use.input, block.tool_use.tool_use_id)
+        return call_piece(block.tool_use.name, block.tool_use.input, _get_id(block.tool_use))
     if block.tool_result is not None:
         return _read_result(block.tool_result)
     for media in (block.image, block.document, block.video, block.audio):
@@ -107,6 +110,10 @@ def _read_block(raw: bytes, at: int, role: Role, block: _Block) -> Piece:
     if role is Role.USER:  # a form that we do not know: all of it counts
         return media_piece(_read_blocks(raw).content[at])
     return empty_piece("reasoning" if block.reasoning_content is not _NONE else "other")
+
+
+def _get_id(block: _ToolUse | _ToolResult) -> str | None:
+    return block.tool_use_id if isinstance(block.tool_use_id, str) else None
 
 
 def _read_result(result: _ToolResult) -> Piece:
@@ -120,7 +127,7 @@ def _read_result(result: _ToolResult) -> Piece:
         else:
             found = (inner.image, inner.document, inner.video)
             media += [media_digest(value) for value in found if value is not _NONE]
-    return result_piece(texts, result.tool_use_id, tuple(media))
+    return result_piece(texts, _get_id(result), tuple(media))
 
 
 def parse(raw: bytes) -> Message:
