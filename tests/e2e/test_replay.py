@@ -313,7 +313,7 @@ def test_another_model_gets_no_foreign_fragment(
 
 def ids(request: Recorded) -> set[str]:
     """Return the ids of the calls and the results in a request."""
-    names = {"id", "call_id", "tool_call_id", "tool_use_id"}
+    names = {"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId"}
 
     def walk(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
