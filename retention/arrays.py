@@ -342,14 +342,14 @@ def plan_steps(
     marked = set(sent.marks)
     limit = max(held.reuse, held.same)
     limit = min([limit, *(n for n in marked ^ set(held.marks) if n < limit)])
-    changed = any(_marked(n, sent, held) != (n in marked) for n in range(limit, len(sent.items)))
-    if not changed and len(sent.items) == len(items) and sent.items == items:
+    count = len(sent.items)
+    if sent.items == items and all(_marked(n, sent, held) == (n in marked) for n in range(count)):
         return ()
     kind, taken = ("reuse", bisect_right(sent_at, limit) - 1) if held.reuse else ("keep", limit)
     steps = [Step(kind=kind, count=limit)]
     steps += [Step(kind="drop", count=taken)] if held.reuse else []
     places = {id(item): n for n, item in enumerate(items[taken:], taken)}
-    for n in range(limit, len(sent.items)):
+    for n in range(limit, count):
         place = places.get(id(sent.items[n]), -1)
         if place < taken or _marked(n, sent, held) != (n in marked):
             steps.append(Step(kind="insert", texts=(write(n),)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from retention.arrays import Held, Item, Sent
 
-LOOKBACK = 20  # positions; each part counts as one, which is never too few
+LOOKBACK = 20  # positions, perhaps with that of the mark itself; each part counts as one
 
 
 def wants_marks(cache: str) -> bool:
@@ -22,6 +22,23 @@ def given_marks(items: Sequence[Item], held: Held) -> tuple[int, ...]:
     """Return the indices of the elements of ITEMS that carry a mark as the client has them."""
     known = [n for n in held.marks if n < held.same]
     return tuple(known + [n for n in range(held.same, len(items)) if items[n].message.marks])
+
+
+def trim_marks(items: Sequence[Item], given: Sequence[int], budget: int) -> tuple[int, ...]:
+    """Return the last ones of GIVEN, indices of ITEMS, whose marks are at most BUDGET."""
+    kept: list[int] = []
+    for n in reversed(given):
+        budget -= max(1, len(items[n].message.marks))
+        if budget < 0:
+            break
+        kept.append(n)
+    return tuple(reversed(kept))
+
+
+def asked_lifetime(items: Sequence[Item]) -> str:
+    """Return the lifetime that the client asks for with its newest mark among ITEMS."""
+    marks = (item.message.marks for item in reversed(items))
+    return next((found[0] for found in marks if found), "5m")
 
 
 def plan_marks(
@@ -42,7 +59,7 @@ def plan_marks(
     if end < 0:
         return ()
     written = max((n for n in (last.marks if last else ()) if n < min(common, end)), default=-1)
-    far = written >= 0 and budget > 1 and _positions(items[written + 1 : end + 1]) > LOOKBACK
+    far = written >= 0 and budget > 1 and _positions(items[written + 1 : end + 1]) >= LOOKBACK
     return (written, end) if far else (end,)
 
 

@@ -44,7 +44,7 @@ from retention.fragments import (
     split_loop,
 )
 from retention.ledger import Log
-from retention.marking import given_marks, plan_marks
+from retention.marking import asked_lifetime, given_marks, plan_marks, trim_marks
 from retention.matching import (
     draft_actual,
     draft_row,
@@ -495,7 +495,7 @@ def _finish(request: Request, view: View, build: Builder, array: _Array, new: _N
         mode=array.mode,
         cut=array.cut,
         start=array.start,
-        steps=plan_steps(sent, array.items, array.sent_at, held, _writer(sent, view)),
+        steps=plan_steps(sent, array.items, array.sent_at, held, _writer(sent, view, request)),
         drafts=array.drafts,
         objects=new.objects,
         texts=build.texts,
@@ -516,12 +516,10 @@ def _marks(
     marks = view.provider.marks
     if marks is None:
         return ()
-    given = given_marks(build.items, held)
-    if view.step >= NO_EDITS:
-        return given
     budget = MAX_MARKS - (len(request.head.marks) if request.head else 0)
-    if not request.marks:
-        return given if len(given) <= budget else given[len(given) - max(0, budget) :]
+    if view.step >= NO_EDITS or not request.marks:
+        given = given_marks(build.items, held)
+        return trim_marks(build.items, given, budget) if view.step < NO_EDITS else given
 
     def able(n: int) -> bool:
         raw = read_text(build.items[n], view.read)
@@ -530,7 +528,7 @@ def _marks(
     return plan_marks(build.items, budget, able, view.last, common)
 
 
-def _writer(sent: Sent, view: View) -> Callable[[int], bytes]:
+def _writer(sent: Sent, view: View, request: Request) -> Callable[[int], bytes]:
     """Return a function that writes an element of SENT with its mark."""
     marked = set(sent.marks)
 
@@ -541,7 +539,7 @@ def _writer(sent: Sent, view: View) -> Callable[[int], bytes]:
             raise AbsentText(item.last)
         if n not in marked or view.provider.marks is None:
             return raw
-        lifetime = next(iter(item.message.marks), "5m")
+        lifetime = asked_lifetime(sent.items if request.marks else [item])
         return view.provider.marks.put(raw, lifetime) or raw
 
     return write
