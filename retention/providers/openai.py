@@ -36,9 +36,10 @@ _ROLES = {
 # Tokenizers and templates of these families refuse a user message after results:
 # "Unexpected role 'user' after role 'tool'", on Mistral's API, behind routers and on vLLM.
 _MISTRAL = re.compile(r"mi[sx]tral|ministral|devstral|codestral|magistral|pixtral", re.IGNORECASE)
-# Gemma's template refuses two user messages in a row:
-# "Conversation roles must alternate user/assistant/user/assistant/..."
-_GEMMA = re.compile(r"gemma", re.IGNORECASE)
+# Templates of these families refuse two user messages in a row:
+# "Conversation roles must alternate user/assistant/user/assistant/..." (Gemma),
+# "... roles must alternate user and assistant roles except for tool calls and results." (Ministral)
+_ALTERNATING = re.compile(r"gemma|ministral", re.IGNORECASE)
 
 _BESIDE = empty_piece("reasoning")  # all that stands beside a content
 
@@ -172,7 +173,7 @@ def shape(message: Message, identity: Identity) -> Shape:
         return Shape.NONE
     if message.role is Role.TOOL and _MISTRAL.search(identity.model):
         return Shape.RESULT
-    if message.role is Role.USER and _GEMMA.search(identity.model):
+    if message.role is Role.USER and _ALTERNATING.search(identity.model):
         return Shape.MERGE
     return Shape.MESSAGE
 

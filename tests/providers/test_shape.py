@@ -37,6 +37,8 @@ def shape(api: str, message: bytes, model: str = "") -> Shape:
         ("openai", "Mixtral-8x22B-Instruct", "message", "result"),
         # "Conversation roles must alternate user/assistant/user/assistant/..."
         ("openai", "google/gemma-3-27b-it", "merge", "message"),
+        # "... conversation roles must alternate user and assistant roles except for ..."
+        ("openai", "mistralai/Ministral-3-14B-Instruct-2512", "merge", "result"),
         # "A conversation must alternate between user and assistant roles."
         ("bedrock", CLAUDE, "merge", "merge"),
         # "Conversation blocks and tool result blocks cannot be provided in the same turn."
