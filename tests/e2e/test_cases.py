@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.e2e.chat import Chat, accepted, array, is_prefix
+from tests.e2e.chat import blocks as reminders
 from tests.e2e.emacs import Emacs
 from tests.e2e.test_replay import STRICT, has, ids, thoughts, whole
+from tests.e2e.test_replay import replace as edit
 from tests.loopback import Loopback
+from tests.loopback.apis import APIS
+from tests.loopback.cache import Cache, count
 from tests.loopback.kept import kept
 from tests.loopback.recorder import Recorded
 
 SECTIONS = ("weather", "rules")
 MODELS = {"bedrock": "claude-opus-4-6"}  # gptel knows the ids of certain models alone
+COPILOTS = "new-model"  # that of Copilot's which speaks the Responses API
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +39,25 @@ def strict(provider: Loopback) -> Iterator[None]:
 
 
 def start(
-    emacs: Emacs, provider: Loopback, api: str, mode: str = "text-mode", **options: Any
+    emacs: Emacs,
+    provider: Loopback,
+    api: str,
+    mode: str = "text-mode",
+    model: str = "test-model",
+    **options: Any,
 ) -> Chat:
-    """Open a chat with the model that API has for it."""
+    """Open a chat with MODEL, or that which API has for it."""
     chat = Chat(emacs, provider, api, mode, **{"sections": SECTIONS} | options)
-    if api in MODELS:
-        chat.lisp(f"(setq-local gptel-model '{MODELS[api]})")
+    choose(chat, MODELS.get(api, model))
     return chat
+
+
+def choose(chat: Chat, model: str) -> None:
+    """Go on with MODEL, also elsewhere: gptel's Copilot looks there at times (case S15)."""
+    chat.lisp(
+        f"(progn (cl-pushnew '{model} (gptel-backend-models gptel-backend))"
+        f" (setq-local gptel-model '{model}) (setq-default gptel-model '{model}))"
+    )
 
 
 def give_tool(chat: Chat, name: str, function: str) -> None:
@@ -256,7 +274,7 @@ def test_calls_without_ids_get_lasting_ones(
 
     chat.lisp(f'(progn (gptel-retention-mode 1) (setq gptel-backend (driver-backend "{api}")))')
     if api in MODELS:
-        chat.lisp(f"(setq gptel-model '{MODELS[api]})")
+        choose(chat, MODELS[api])
     later = chat.send("two") + chat.send("three")
 
     accepted(later)
@@ -273,7 +291,7 @@ def test_ids_of_another_provider_are_made_legal(emacs: Emacs, provider: Loopback
     switched = []
     for api in ("mistral", "anthropic", "bedrock", "openai", "responses"):
         chat.lisp(f'(setq-local gptel-backend (driver-backend "{api}"))')
-        chat.lisp(f"(setq-local gptel-model '{MODELS.get(api, 'test-model')})")
+        choose(chat, MODELS.get(api, "test-model"))
         switched += chat.send(f"with {api}")
 
     accepted(first + switched)
@@ -304,3 +322,139 @@ def test_an_interrupted_call_is_gone(emacs: Emacs, provider: Loopback, api: str)
     accepted(turn + later)
     assert "hang" not in json.dumps(array(later[0]))
     assert is_prefix(turn[-1], later[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        ("google/gemma-3-27b-it", {("user", "user")}),
+        ("ministral-3-14b", {("user", "user"), ("tool", "user")}),
+        ("mistral/devstral-2", {("tool", "user")}),
+    ],
+)
+def test_what_is_delivered_fits_the_template(
+    emacs: Emacs, provider: Loopback, model: str, refused: set[tuple[str, str]]
+) -> None:
+    """Cases N5, N35, E45, rule D4: after a prompt and in the loop, and there in the next turn."""
+    provider.strictness = replace(STRICT, exact=False)
+    chat = start(emacs, provider, "openai", model=model)
+    emacs.eval(
+        '(setf (alist-get "weather" driver-sections nil nil #\'equal) (let ((n 0))'
+        ' (lambda () (format "state %d" (setq n (1+ n))))))'
+    )
+
+    requests = chat.send("one", *BESIDE) + chat.send("two", *BESIDE)
+
+    accepted(requests)
+    whole(requests)
+    assert len(reminders(requests[-1])) == 5
+    roles = [element["role"] for element in array(requests[-1])]
+    assert not refused & {*pairwise(roles)}
+
+
+# Cache marks
+
+ANTHROPIC = next(api for api in APIS if api.name == "anthropic")
+
+
+def use_cache(requests: list[Recorded]) -> list[tuple[int, int, bool]]:
+    """Return for each request the tokens that its cache had of it, all of it, and if it has it."""
+    cache = Cache()
+    found = []
+    for request in requests:
+        entries = ANTHROPIC.entries(request.json)
+        used = cache.use(entries)
+        found.append((used.read, count(entries), bool(entries[-1].mark)))
+    return found
+
+
+def marks(request: Recorded, *parts: str) -> int:
+    """Return how many cache marks PARTS of a request to Claude carry."""
+    return sum(json.dumps(request.json[part]).count("cache_control") for part in parts)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_request_reads_all_of_the_one_before(
+    emacs: Emacs, provider: Loopback, stream: bool
+) -> None:
+    """Cases S12, N9, N12, N16, rule C3: in the loop too, and behind more than is looked at."""
+    chat = start(emacs, provider, "anthropic", stream=stream)
+    chat.lisp("(setq-local gptel-cache t)")
+    many = blocks(think("So many."), *(read(f"p{n}") for n in range(12)))
+
+    requests = [r for n in range(2) for r in chat.send(f"turn {n}", BY_ROUNDS[0], many, THOUGHT)]
+
+    accepted(requests)
+    whole(requests)
+    used = use_cache(requests)
+    assert all(kept_whole for *_, kept_whole in used)
+    assert [read for read, *_ in used[1:]] == [size for _, size, _ in used[:-1]]
+    assert [marks(request, "tools", "system") for request in requests] == [2] * len(requests)
+    assert {marks(request, "messages") for request in requests} == {1, 2}
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_marks_of_tools_and_system_leave_as_many_as_they_leave(
+    emacs: Emacs, provider: Loopback, parts: int
+) -> None:
+    """Cases S12, N11, N14: gptel marks each part of a system prompt; a fifth mark is refused."""
+    chat = start(emacs, provider, "anthropic")
+    system = " ".join(f'"part {n}"' for n in range(parts))
+    chat.lisp(f"(setq-local gptel-cache t gptel-system-prompt '(({system})))")
+
+    requests = chat.send("one", *BY_ROUNDS) + chat.send("two", *BY_ROUNDS)
+
+    accepted(requests)
+    whole(requests)
+    assert {marks(request, "tools", "system") for request in requests} == {parts + 1}
+    assert {marks(request, "messages") for request in requests} == {3 - parts}
+
+
+# The scenarios with the backends that only play here
+
+HOSTS = [
+    pytest.param(api, model, stream, id=f"{api}-{model}-{'stream' if stream else 'whole'}")
+    for api, model in (
+        ("bedrock", "claude-opus-4-6"),
+        ("openrouter", "test-model"),
+        ("copilot", "test-model"),
+        ("copilot", COPILOTS),
+    )
+    for stream in (True, False)
+]
+OTHER = {"bedrock": "nova-2-lite-v1", "openrouter": "other-model"}
+
+
+@pytest.mark.parametrize(("api", "model", "stream"), HOSTS)
+def test_scenarios_of_the_other_backends(
+    emacs: Emacs, provider: Loopback, api: str, model: str, stream: bool
+) -> None:
+    """Scenarios 1, 5, 8 and 10: rounds that think, an edit and its undo, a model and back."""
+    chat = start(emacs, provider, api, "org-mode", model, stream=stream)
+    emacs.eval(
+        '(setf (alist-get "weather" driver-sections nil nil #\'equal) (let ((n 0))'
+        ' (lambda () (format "state %d" (/ (setq n (1+ n)) 2)))))'
+    )
+
+    turns = [r for turn in range(3) for r in chat.send(f"turn {turn}", *BY_ROUNDS)]
+    accepted(turns)
+    whole(turns)
+    issued, returned = kept(turns)
+    assert returned == issued
+    assert len(reminders(turns[-1])) > 3
+
+    provider.strictness = replace(STRICT, exact=False)
+    edit(chat, "contents of a", "contents of z")
+    edited = chat.send("edited")
+    edit(chat, "contents of z", "contents of a")
+    undone = chat.send("undone")
+    choose(chat, OTHER.get(api, COPILOTS if model != COPILOTS else "test-model"))
+    other = chat.send("with another model", *BESIDE)
+    choose(chat, model)
+    back = chat.send("and back")
+
+    accepted(edited + undone + other + back)
+    assert has(edited[0], "contents of z")
+    assert is_prefix(turns[-1], undone[0])
+    assert not has(other[0], "One. ")
+    assert is_prefix(undone[0], back[0])
