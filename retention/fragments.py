@@ -123,17 +123,25 @@ def differing(rules: Rules, other: Digest) -> str:
 
 
 def missing_rounds(
-    last: Iterable[Item], replayed: Iterable[int], obstacles: Mapping[int, str], log: Log
+    last: Iterable[Item],
+    replayed: Iterable[int],
+    obstacles: Mapping[int, str],
+    log: Log,
+    front: int,
 ) -> dict[int, str]:
-    """Return the rounds among the elements LAST, sent before, that are not in REPLAYED, and why."""
+    """Return the rounds among the elements LAST, sent before, that are not in REPLAYED, and why.
+
+    FRONT is the place in the log of the first row that the payload shows.
+    """
     done = set(replayed)
     missing: dict[int, str] = {}
     for item in last:
         row = log.rows.get(item.row)
         if row is None or row.face is not Face.ACTUAL or not row.round or row.round in done:
             continue
-        shown = row.round in log.rounds
-        why = "filtered" if shown and not omits_results(row.round, log) else "results omitted"
+        why = "edited" if front < log.position(row.id) else "filtered"
+        if row.round not in log.rounds or omits_results(row.round, log):
+            why = "results omitted"
         missing.setdefault(row.round, obstacles.get(row.round, why))
     return missing
 

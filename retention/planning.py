@@ -165,6 +165,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     lost = missing_rounds(
         view.last.items[build.intact :] if view.last else (),
         (fragment.round for fragment in fragments.values()), obstacles, view.log,
+        _front(items, view.log),
     )  # fmt: skip
     # What was replayed before comes first: it is what breaks the prefix.
     details = (lost | {n: why for n, why in obstacles.items() if n not in lost}).values()
@@ -231,6 +232,12 @@ def _builder(request: Request, view: View) -> Builder:
 
 
 # Matching
+
+
+def _front(items: Iterable[Item], log: Log) -> int:
+    """Return the place in LOG of the first row among ITEMS, the end of it if there is none."""
+    rows = (item.row for item in items if item.row > START)
+    return next(map(log.position, rows), len(log.order))
 
 
 def _mode(request: Request, view: View) -> str:

@@ -275,7 +275,7 @@ class Harness:
     def loop(
         self,
         *elements: Element,
-        span: Sequence[Element] = (),
+        span: Sequence[Element] | None = None,
         sections: Sequence[Section] = (),
         reminders: Sequence[Reminder] = (),
         change: Callable[[list[bytes]], list[bytes]] = list,
@@ -292,7 +292,8 @@ class Harness:
         assert base is not None, "a loop begins with a buffer request"
         payload = change(held) + self.encode(elements)
         keep = _common(held, payload)
-        request = self._request(payload[keep:], keep, span or elements, sections, reminders, None)
+        shown = elements if span is None else span
+        request = self._request(payload[keep:], keep, shown, sections, reminders, None)
         said = response if isinstance(response, Response) else self.respond(response)
         plan = plan_loop(
             msgspec.structs.replace(request, hooked=hooked),
@@ -554,14 +555,14 @@ class Adapter:
     def loop(
         self,
         *elements: Element,
-        span: Sequence[Element] = (),
+        span: Sequence[Element] | None = None,
         response: Sequence[Element] | None = None,
         **options: Any,
     ) -> Prepared:
         """Dispatch the next round of the request, and commit it; RESPONSE began the round."""
         self._record(response)
         payload = self.sent[1] + self.encode(elements)
-        given = {"span": self.json(span or elements)}
+        given = {"span": self.json(elements if span is None else span)}
         answer = self._ask("loop", payload, self.sent, given | options)
         self.sent = (answer.result.sent, answer.array)
         return self.commit(answer)
