@@ -126,6 +126,14 @@ def test_input_that_is_a_text_is_one_element() -> None:
     assert [bool(read("responses", answer)) for answer in answers] == [False, False, True]
 
 
+def test_mistral_tells_nothing_where_nothing_was_cached() -> None:
+    with Loopback() as server:
+        client = Client(server=server, api="mistral")
+        usages = [client.prompt(WORD).json["usage"] for _ in range(2)]
+
+    assert ["prompt_tokens_details" in usage for usage in usages] == [False, True]
+
+
 def test_deepseek_tells_hit_and_miss() -> None:
     with Loopback() as server:
         client = Client(server=server, api="deepseek")
@@ -278,6 +286,25 @@ def test_what_another_model_issued_does_not_count() -> None:
         client.prompt()
 
         assert kept(server.requests) == (Counter(), Counter())
+
+
+def test_other_apis_are_counted_apart() -> None:
+    script = [{"calls": [{"name": "f", "raw": "{ }"}]}, {"text": "Done."}, *ROUNDS]
+    with Loopback(script) as server:
+        for api in ("openai", "anthropic"):
+            Client(server=server, api=api).prompt()
+
+        first, second = server.requests[:2], server.requests
+    assert kept(first) == (Counter(id=1, arguments=1),) * 2
+    assert kept(second) == (Counter(seal=2, reasoning=1, id=1, arguments=1),) * 2
+
+
+def test_text_as_input_returns_nothing() -> None:
+    with Loopback([ROUNDS[1]]) as server:
+        for _ in range(2):
+            ask(server, PATHS["responses"], {"model": "m", "input": "hi"})
+
+        assert kept(server.requests)[1] == Counter()
 
 
 def test_server_keeps_what_it_issued_with_the_request() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ TURNS: dict[str, list[Any]] = {
     "anthropic": CLAUDE,
     "bedrock": CLAUDE,
     "openai": PLAIN,
-    "copilot": FIELDS,
+    "copilot": [*FIELDS[:2], [{"thinking": "Enough."}, *FIELDS[2]]],
     "openrouter": [[*FIELDS[0][:1], {"redacted": True}, *FIELDS[0][1:]], *FIELDS[1:]],
     "deepseek": FIELDS,
     "mistral": FIELDS,
@@ -151,6 +151,112 @@ def without_notes(element: Any) -> Any:
         return element
     parts = [{"type": part["type"], "text": part["text"]} for part in element["content"]]
     return {**element, "content": parts}
+
+
+# --- What a client may write otherwise
+
+
+def edit_content(array: list[Any], number: int, content: Any) -> list[Any]:
+    return [*array[:number], {**array[number], "content": content}, *array[number + 1 :]]
+
+
+def rewrite_anthropic(array: list[Any]) -> Iterator[list[Any]]:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    blocks = array[1]["content"]
+    yield edit_content(array, 1, [*blocks[:-1], {**blocks[-1], **mark}])
+    yield edit_content(array, 3, array[3]["content"][0]["text"])
+
+
+def rewrite_bedrock(array: list[Any]) -> Iterator[list[Any]]:
+    yield edit_content(array, 1, [*array[1]["content"], {"cachePoint": {"type": "default"}}])
+
+
+def rewrite_chat(array: list[Any]) -> Iterator[list[Any]]:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    said, calls = array[3], array[1]["tool_calls"]
+    yield edit_content(array, 3, [{"type": "text", "text": said["content"], **mark}])
+    yield edit_content(array, 3, [{"type": "text", "text": each} for each in said["content"]])
+    yield [*array[:3], {**said, "refusal": None, "annotations": []}, *array[4:]]
+    yield [*array[:3], {**said, "copilot_cache_control": {}}, *array[4:]]
+    yield [array[0], {**array[1], "tool_calls": [{**calls[0], "index": 0, **mark}]}, *array[2:]]
+    yield edit_content(array, 1, "" if array[1]["content"] is None else None)
+
+
+def rewrite_deepseek(array: list[Any]) -> Iterator[list[Any]]:
+    yield [{**each, "reasoning_content": ""} for each in array]
+
+
+def rewrite_responses(array: list[Any]) -> Iterator[list[Any]]:
+    text = array[3]["content"][0]["text"]
+    yield edit_content(array, 3, text)
+    yield edit_content(array, 3, [{"type": "output_text", "text": text}])
+    yield [*array[:3], {**array[3], "status": "completed", "more": None}, *array[4:]]
+
+
+def rewrite_gemini(array: list[Any]) -> Iterator[list[Any]]:
+    parts = array[1]["parts"]
+    (call,) = (part["functionCall"] for part in parts)
+    yield [array[0], {"role": "model", "parts": [{"function_call": call}]}, *array[2:]]
+    letters = [{"text": letter} for letter in array[3]["parts"][0]["text"]]
+    yield [*array[:3], {"role": "model", "parts": letters}, *array[4:]]
+
+
+def rewrite_ollama(array: list[Any]) -> Iterator[list[Any]]:
+    yield [*array[:3], {**array[3], "thinking": "", "tool_calls": None}, *array[4:]]
+
+
+REWRITES: dict[str, Callable[[list[Any]], Iterator[list[Any]]]] = {
+    "anthropic": rewrite_anthropic,
+    "bedrock": rewrite_bedrock,
+    "openai": rewrite_chat,
+    "copilot": rewrite_chat,
+    "openrouter": rewrite_chat,
+    "deepseek": rewrite_deepseek,
+    "mistral": rewrite_chat,
+    "responses": rewrite_responses,
+    "gemini": rewrite_gemini,
+    "ollama": rewrite_ollama,
+}
+
+
+@pytest.mark.parametrize("api", REWRITES)
+def test_what_says_the_same_is_accepted(api: str) -> None:
+    with exactly({"blocks": [CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api=api, body=BODIES.get(api, {}))
+        client.prompt()
+        for array in REWRITES[api](client.array):
+            assert array != client.array
+            hold(client, array + prompt(api)[client.name])
+
+
+@pytest.mark.parametrize("api", TURNS)
+def test_user_may_say_what_the_model_said(api: str) -> None:
+    with exactly({"blocks": [CALL]}, {"text": "Done."}) as server:
+        client = Client(server=server, api=api, body=BODIES.get(api, {}))
+        client.prompt()
+
+        hold(client, client.array + prompt(api, "Done.")[client.name])
+        hold(client, prompt(api, "Done. ")[client.name])
+
+
+def test_what_is_stored_comes_back_by_its_id() -> None:
+    with exactly(*script("responses")) as server:
+        client = Client(server=server, api="responses")
+        client.prompt()
+
+        hold(client, client.array)
+        hold(
+            client, [each for each in client.array if each.get("type") != "reasoning"], "reasoning"
+        )
+
+
+def test_text_as_input_is_accepted() -> None:
+    with exactly({"text": "h"}) as server:
+        client = Client(server=server, api="responses")
+        client.prompt()
+        reply = server.answer("POST", PATHS["responses"], b'{"model": "m", "input": "hh"}')
+
+    assert reply.status == 200
 
 
 # --- What is nobody's business

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.loopback import Loopback, Strictness
-from tests.loopback_client import PATHS, Client, prompt
+from tests.loopback_client import PATHS, Client, assemble, prompt
 
 Body = dict[str, Any]
 Edit = Callable[[Body], Any]
@@ -386,6 +386,8 @@ RESPONSES: list[Row] = [
     ("no ids of messages and calls", every(*(drop("input", n, "id") for n in (2, 4, 5, 9, 12))), None),
     ("no ids at all", every(*(drop("input", n, "id") for n in (1, 2, 3, 4, 5, 8, 9, 11, 12))), None),
     ("reasoning left out with the ids that need it", every(*(drop("input", n, "id") for n in (2, 4, 5)), remove(1, 3)), None),
+    ("other text of a message", put("input", 2, "content", 0, "text", "Hm."), None),
+    ("another message after it", put("input", 2, {"role": "assistant", "content": "Hm."}), FOLLOWED),
     ("reasoning of a call left out", remove(3), lacks("function_call", "reasoning")),
     ("reasoning of a message left out", remove(1), lacks("message", "reasoning")),
     ("reasoning of the answer left out", remove(11), lacks("message", "reasoning")),
@@ -623,6 +625,7 @@ OPENROUTER: list[Row] = [
     ("text changed", put(*DETAILS, 0, "text", "One"), f"messages.1.content.0: {SIGNATURE}"),
     ("signature changed", put(*DETAILS, 0, "signature", "c2ln"), f"messages.1.content.0: {SIGNATURE}"),
     ("data changed", put(*DETAILS, 1, "data", "c2ln"), f"messages.1.content.1: {SIGNATURE}"),
+    ("only what is not sealed", put(*DETAILS, [{"type": "reasoning.summary", "summary": "Hm.", "index": 0}]), None),
     ("one left out", drop(*DETAILS, 0), f"messages.1.content.0: {MODIFIED}"),
     ("another order", lambda body: body["messages"][1]["reasoning_details"].reverse(), MODIFIED),
     ("an id changed", put(*DETAILS, 0, "id", "x"), MODIFIED),
@@ -656,6 +659,106 @@ def test_mistral(edit: Edit, expected: str | None) -> None:
         hold(client, edit, expected, final=False)
 
 
+# --- Messages as they are
+
+ID = "<id>"
+CALL_MADE = {"id": ID, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+F_CALL = {"call": {"name": "f"}}
+MESSAGES: list[tuple[str, list[Body], Body]] = [
+    ("copilot", [{"text": "a"}], {"content": "a"}),
+    ("copilot", [F_CALL], {"content": None, "tool_calls": [CALL_MADE]}),
+    ("copilot", [{"thinking": "x"}, {"text": "a"}], {"content": "a", "reasoning_text": "x", "reasoning_opaque": ID}),
+    ("copilot", [{"thinking": ""}, {"text": "a"}], {"content": "a", "reasoning_opaque": ID}),
+    ("openrouter", [{"text": "a"}], {"content": "a"}),
+    ("openrouter", [{"redacted": True}, {"text": "a"}], {"content": "a", "reasoning": None, "reasoning_details": [{"type": "reasoning.encrypted", "data": ID, "id": ID, "format": "anthropic-claude-v1", "index": 0}]}),
+    ("openrouter", [{"thinking": "x"}, {"text": "a"}], {"content": "a", "reasoning": "x", "reasoning_details": [{"type": "reasoning.text", "text": "x", "signature": ID, "id": ID, "format": "anthropic-claude-v1", "index": 0}]}),
+    ("deepseek", [{"text": "a"}], {"content": "a"}),
+    ("deepseek", [{"thinking": ""}, F_CALL], {"content": "", "reasoning_content": "", "tool_calls": [CALL_MADE]}),
+    ("deepseek", [{"thinking": "x"}, {"text": "a"}], {"content": "a", "reasoning_content": "x"}),
+    ("mistral", [{"text": "a"}], {"content": "a"}),
+    ("mistral", [F_CALL], {"content": "", "tool_calls": [CALL_MADE]}),
+    ("mistral", [{"thinking": "x"}, {"text": "a"}], {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "x"}], "closed": True, "signature": ID}, {"type": "text", "text": "a"}]}),
+    ("ollama", [{"text": "a"}], {"content": "a"}),
+    ("ollama", [{"thinking": "x"}, F_CALL], {"content": "", "thinking": "x", "tool_calls": [{"function": {"index": 0, "name": "f", "arguments": {}}}]}),
+]  # fmt: skip
+
+
+def hide_ids(value: Any) -> Any:
+    """VALUE with everything that the provider made up as `ID`."""
+    if isinstance(value, list):
+        return [hide_ids(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    names = ("id", "data", "signature", "reasoning_opaque")
+    return {name: ID if name in names else hide_ids(each) for name, each in value.items()}
+
+
+@pytest.mark.parametrize(("api", "blocks", "expected"), MESSAGES)
+def test_message_has_what_the_model_said_and_no_more(
+    api: str, blocks: list[Body], expected: Body
+) -> None:
+    with Loopback([{"blocks": blocks}]) as server:
+        client = Client(server=server, api=api, array=prompt(api)["messages"])
+        (message,) = assemble(api, client.send())
+
+    assert hide_ids(message) == {"role": "assistant", **expected}
+
+
+REASONS: list[tuple[str, Body, Body, str | None]] = [
+    ("not demanded", {"strict_reasoning": False}, {}, None),
+    ("demanded", {"strict_reasoning": True}, {}, "The user wants an answer."),
+    ("demanded, but disabled", {"strict_reasoning": True}, {"thinking": {"type": "disabled"}}, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("flags", "body", "expected"), [row[1:] for row in REASONS], ids=[row[0] for row in REASONS])  # fmt: skip
+def test_deepseek_reasons_if_it_wants_reasoning_back(
+    flags: Body, body: Body, expected: str | None, streamed: bool
+) -> None:
+    script = [{"text": "a"}, {"reasoning": "own", "text": "a"}]
+    with Loopback(script, strictness=Strictness(**flags)) as server:
+        client = Client(server=server, api="deepseek", body=body, streamed=streamed)
+        client.prompt()
+        client.prompt()
+
+    assert [each.get("reasoning_content") for each in client.array[1::2]] == [expected, "own"]
+
+
+def test_streamed_reasoning_without_text_is_there() -> None:
+    with Loopback([{"reasoning": "", "text": "a"}]) as server:
+        client = Client(server=server, api="deepseek", streamed=True)
+        client.prompt()
+
+    assert client.array[1]["reasoning_content"] == ""
+
+
+def test_responses_items_are_those_that_say_something() -> None:
+    blocks: list[Body] = [{"thinking": ""}, {"text": ""}, {"text": "a"}, {"text": "b"}]
+    with talk("responses", [{"blocks": blocks}], store=False) as client:
+        thought, first, second = client.array[1:]
+
+    assert thought["summary"] == []
+    assert [first["phase"], second["phase"]] == ["final_answer", "final_answer"]
+
+
+@pytest.mark.parametrize("api", ["anthropic", "bedrock", "responses"])
+def test_reasoning_that_nothing_followed_does_not_come_back(api: str) -> None:
+    """It was cut off at the end; the API that wrote it does not take it."""
+    blocks: list[Body] = [{"thinking": "x"}, {"text": "a"}, {"thinking": "y"}]
+    body = {"store": False} if api == "responses" else {}
+    with talk(api, [{"blocks": blocks}], Strictness(exact=True), **body) as client:
+        whole = client.array
+        refusal = judge(client, leave)
+        if api == "responses":
+            client.array = whole[:-1]
+        else:
+            client.array = [whole[0], {**whole[1], "content": whole[1]["content"][:-1]}]
+        hold(client, leave, None)
+
+    assert refusal
+
+
 # --- What an API cannot say
 
 UNSAYABLE: dict[str, list[Body]] = {
@@ -681,6 +784,13 @@ def test_block_that_an_api_cannot_say_is_an_error_of_the_script(
         got = Client(server=server, api=api, streamed=streamed).prompt()
 
     assert got.status == 500
+    assert b"script:" in got.body
+
+
+def test_mistral_says_reasoning_and_calls_apart_unless_told_otherwise() -> None:
+    with Loopback([{"reasoning": "x", "calls": [{"name": "f"}]}]) as server:
+        got = Client(server=server, api="mistral").prompt()
+
     assert b"script:" in got.body
 
 

@@ -485,6 +485,7 @@ RESPONSES: list[Row] = [
     ("reasoning before a call", items(U, reasoning(), function(), output()), None),
     ("reasoning before text", items(U, reasoning("rs_1"), reasoning("rs_2"), A, U), None),
     ("parts of their role", items(by("user", part("input_text")), by("assistant", part("output_text"))), None),
+    ("a refusal of the assistant", items(U, by("assistant", {"type": "refusal", "refusal": "no"}), U), None),
     ("ids", items(U, {**A, "type": "message", "id": "msg_1"}, function(id="fc_1"), output()), None),
     ("input missing", {"model": "m"}, "Missing required parameter: 'input'."),
     ("model missing", {"input": "hi"}, "Missing required parameter: 'model'."),

@@ -83,4 +83,4 @@ def put_together(deltas: Iterable[Object]) -> Iterator[Object]:
 
 def name_null(call: Object) -> Object:
     """A continuation of a call under the name that LiteLLM gives it."""
-    return call if "id" in call else {**call, "function": {"name": "null", **call["function"]}}
+    return {**call, "function": {"name": "null", **call["function"]}}

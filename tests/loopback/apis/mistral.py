@@ -123,7 +123,7 @@ def check_thoughts(messages: Sequence[Object], model: str, issued: Issued) -> No
         content = message.get("content")
         for index, chunk in enumerate(content if isinstance(content, list) else ()):
             path = f"messages[{number}].content[{index}]"
-            if chunk["type"] != "thinking" or chunk.get("signature") is None:
+            if chunk.get("signature") is None:
                 continue
             text = "".join(
                 need(want(part, dict, f"{path}.thinking"), "text", str, f"{path}.thinking")

@@ -239,7 +239,7 @@ def summary_of(item: Object) -> str:
 def check_companions(items: Sequence[Object], issued: Issued) -> None:
     """What was issued with reasoning comes with it, and reasoning with what followed it."""
     for number, item in enumerate(items):
-        for place in issued.find("responses", Atom("id", item.get("id") or "")):
+        for place in issued.find("responses", Atom("id", str(item.get("id")))):
             elements = place.response.elements
             if kind_of(item) == "reasoning":
                 after = items[number + 1]  # something follows, by `check_followed`
@@ -385,8 +385,7 @@ def normal(item: Object) -> Object:
     whole = {"type": "message", **item}
     content = item.get("content")
     if isinstance(content, str):
-        kind = "output_text" if item["role"] == "assistant" else "input_text"
-        content = [{"type": kind, "text": content}]
+        content = [{"type": "output_text", "text": content}]
     if isinstance(content, list):
         whole["content"] = [{k: v for k, v in p.items() if v not in ([], None)} for p in content]
     return {k: v for k, v in whole.items() if k != "status" and v is not None}
@@ -402,10 +401,8 @@ def iter_atoms(item: Object) -> Iterator[Atom]:
         yield Atom("id", item["call_id"])
         yield Atom("arguments", item["arguments"])
     elif kind == "reasoning":
-        if item.get("encrypted_content"):
-            yield Atom("seal", item["encrypted_content"])
-        if text := summary_of(item):
-            yield Atom("reasoning", text)
+        yield from chat.some("seal", item.get("encrypted_content"))
+        yield from chat.some("reasoning", summary_of(item))
     else:
         content = normal(item)["content"]
         text = "".join(part["text"] for part in content if part["type"] == "output_text")
