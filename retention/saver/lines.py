@@ -2,15 +2,21 @@ r"""Lines of a tool's output, as they stand and as a reader of a terminal would 
 
 What is kept of an output is always a stretch of its own text.  `clean` and what builds on it serve
 matching only.  A *line* ends after "\n"; of a long line only the first `MATCHED` characters are
-matched, so that no pattern meets an unbounded text.
+matched, so that no pattern meets an unbounded text.  A *piece* is a line, or a stretch of one that
+is too long to be kept or left out as one: what an excerpt is made of.
 """
 
 from __future__ import annotations
 
 import re
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 MATCHED: Final = 2_000  # characters of a line that patterns see
+WHOLE: Final = 1_000  # characters of a line that is one piece
+PIECE: Final = 500  # characters, at most, of a piece of a longer line
 
 # CSI and OSC sequences, character sets, and the two-character escapes (ECMA-48).
 _ESCAPE = re.compile(
@@ -19,21 +25,13 @@ _ESCAPE = re.compile(
 _BACKSPACE = re.compile(r"[^\x08\n]\x08")
 
 
-def split_lines(text: str) -> list[str]:
-    r"""Return the lines of TEXT with their ends, so that they join to TEXT: only "\n" ends one."""
-    pieces = text.split("\n")
-    last = pieces.pop()
-    lines = [piece + "\n" for piece in pieces]
-    return [*lines, last] if last else lines
-
-
 def clean(line: str) -> str:
     r"""Return LINE as a terminal would leave it, without its end, clipped to `MATCHED` characters.
 
     Escape sequences are dropped, a character before a backspace too, and of what the line wrote
     over itself with carriage returns only the last writing stands.
     """
-    end = len(line) - line.endswith("\n")
+    end = len(line)
     while True:
         start = line.rfind("\r", 0, end) + 1
         shown = _without_escapes(line[start : min(end, start + 2 * MATCHED)])
@@ -49,18 +47,74 @@ def _without_escapes(text: str) -> str:
 
 
 class Lines(NamedTuple):
-    """The lines of one output: RAW as they stand, joining to it, and CLEAN as `clean` has them."""
+    """The lines of one output.
 
-    raw: list[str]
+    CLEAN are the lines as `clean` has them, for matching.  STARTS are the offsets in TEXT where the
+    lines begin, and after them its length: a line as it stands is a stretch of TEXT.
+    """
+
+    text: str
+    starts: array[int]
     clean: list[str]
 
 
 def read_lines(text: str) -> Lines:
-    """Return the lines of TEXT."""
-    raw = split_lines(text)
+    r"""Return the lines of TEXT: only "\n" ends one, and there is none after the last end."""
+    lines = text.split("\n")
+    starts = array("q", accumulate((len(line) + 1 for line in lines), initial=0))
+    starts[-1] = len(text)
+    if not lines[-1]:
+        lines.pop()
+        starts.pop()
     if any(mark in text for mark in "\x1b\b\r"):
-        return Lines(raw, [clean(line) for line in raw])
-    return Lines(raw, [line[:MATCHED].removesuffix("\n") for line in raw])
+        lines = [clean(line) for line in lines]
+    elif any(len(line) > MATCHED for line in lines):
+        lines = [line[:MATCHED] for line in lines]
+    return Lines(text, starts, lines)
+
+
+class Pieces(NamedTuple):
+    """The pieces of one output: STARTS and CLEAN as those of `Lines`, OWNERS the lines' numbers."""
+
+    text: str
+    starts: array[int]
+    clean: list[str]
+    owners: Sequence[int]
+
+
+def read_pieces(lines: Lines) -> Pieces:
+    """Return the pieces of LINES, which join to their text."""
+    text, starts, clean_lines = lines
+    long = [at for at in range(len(clean_lines)) if starts[at + 1] - starts[at] > WHOLE + 1]
+    if not long:
+        return Pieces(text, starts, clean_lines, range(len(clean_lines)))
+    owners, places, shown = array("q"), array("q"), list[str]()
+    after = 0
+    for at in [*long, len(clean_lines)]:
+        owners.extend(range(after, at))
+        places.extend(starts[after:at])
+        shown.extend(clean_lines[after:at])
+        if at < len(clean_lines):
+            cuts = [*_cuts(text, starts[at], starts[at + 1]), starts[at + 1]]
+            owners.extend([at] * (len(cuts) - 1))
+            places.extend(cuts[:-1])
+            shown.extend(clean(text[a:b].removesuffix("\n")) for a, b in pairwise(cuts))
+        after = at + 1
+    places.append(len(text))
+    return Pieces(text, places, shown, owners)
+
+
+_JOINTS = ("\r", "},", "],", ";", ",", " ")  # where a long line is best cut, after the joint
+
+
+def _cuts(text: str, start: int, end: int) -> Iterator[int]:
+    """Yield where the pieces of the long line from START to END begin."""
+    yield start
+    while end - start > PIECE:
+        low, high = start + PIECE // 2, start + PIECE
+        found = (text.rfind(joint, low, high) + len(joint) for joint in _JOINTS)
+        start = next((cut for cut in found if cut > low), high)
+        yield start
 
 
 # What a line says went wrong.  The words are looked for in lower case, so that the patterns need
