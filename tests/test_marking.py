@@ -42,7 +42,7 @@ def lifetimes(sending: Sending) -> list[str]:
 
 
 def test_marked_prompt_is_the_same_message_when_its_mark_has_moved_on(chat: Harness):
-    """G3, C3: gptel makes a block of the newest prompt only to mark it."""
+    """G3, C3, N1: gptel makes a block of the newest prompt only to mark it."""
     first = chat.send(asked(U1))
     chat.end(A1)
     second = chat.send(U1, A1, asked(U2))
@@ -106,7 +106,7 @@ def work(n: int, calls: int = 1) -> tuple[Element, Element]:
 def test_previous_end_is_marked_where_it_is_out_of_reach(
     chat: Harness, calls: int, expected: list[int]
 ):
-    """C3: a provider looks back over 20 positions for what an earlier request wrote."""
+    """C3, N16: a provider looks back over 20 positions for what an earlier request wrote."""
     chat.send(asked(U1))
     chat.loop(*work(1), response=[work(1)[0]])
 
@@ -135,7 +135,7 @@ def test_previous_end_is_marked_in_the_next_turn_too(chat: Harness):
 
 @pytest.mark.parametrize("head", range(6))
 def test_no_more_marks_than_four_with_those_of_the_head(chat: Harness, head: int):
-    """C3: tools and system prompt come first."""
+    """C3, N11, N12, N14: tools and system prompt come first."""
     chat.head = Head(marks=("5m",) * head)
     chat.send(asked(U1))
     chat.loop(*work(1), response=[work(1)[0]])

@@ -483,7 +483,10 @@ ENDINGS = {"org-mode": "org", "markdown-mode": "md", "text-mode": "txt"}
 def test_a_reopened_file_replays_from_the_store(
     tmp_path: Path, provider: Loopback, api: str, mode: str
 ) -> None:
-    """Scenario 7, rules L3, Z4: Emacs is killed, the file is opened again; the backend, too."""
+    """Scenario 7, rules L3, Z4: Emacs is killed, the file is opened again; the backend, too.
+
+    Cases S5, N23, E39: calls without ids are restored, nothing depends on the process.
+    """
 
     def opened(emacs: Emacs) -> Chat:
         observe(emacs, "weather", "sunny")

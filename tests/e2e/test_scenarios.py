@@ -31,7 +31,10 @@ SECTIONS = ("weather", "rules")
 def test_unchanged_sections_are_not_repeated_and_a_changed_one_comes_alone(
     emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool
 ) -> None:
-    """Scenario 2, rules D2, A1, B1: one delivery at first, none unchanged, one that changed."""
+    """Scenario 2, rules D2, A1, B1: one delivery at first, none unchanged, one that changed.
+
+    Cases N1, N2, N3, N4, N6, N7: what a client adds to the newest prompt moves on, or is replaced.
+    """
     chat = Chat(emacs, provider, api, mode, stream=stream, sections=SECTIONS)
 
     first = chat.send("first")
@@ -53,7 +56,10 @@ def test_unchanged_sections_are_not_repeated_and_a_changed_one_comes_alone(
 def test_a_delivery_inside_the_tool_loop_keeps_its_place(
     emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool
 ) -> None:
-    """Rules B1, B4, D4, Q3: made behind complete results, and there again in the next turn."""
+    """Rules B1, B4, D4, Q3: made behind complete results, and there again in the next turn.
+
+    Cases N35, E45: with Mistral, inside the last of them.
+    """
     chat = Chat(emacs, provider, api, mode, stream=stream, sections=SECTIONS)
     emacs.eval(
         '(setf (alist-get "weather" driver-sections nil nil #\'equal) (let ((n 0))'

@@ -460,7 +460,7 @@ BETWEEN are parts as of `host-tests-insert'."
 ;;; Restored files
 
 (ert-deftest host-tests-bare-tool-regions-are-mended ()
-  "H5: a saved and restored call without an id is read again as a call."
+  "H5, case S5: a restored call without an id is read again as a call."
   (dolist (mode '(org-mode text-mode))
     (let ((backend (cdr (assoc "gemini" (host-tests-backends))))
           before)
