@@ -162,6 +162,18 @@ class Loop(Struct, frozen=True):
         return [*self.said, *self.results, *self.others]
 
 
+def find_response(messages: Sequence[Message]) -> int:
+    """Return where the response begins that the last results among MESSAGES belong to."""
+    at = max((n + 1 for n, m in enumerate(messages) if m.results), default=0)
+    if not at:
+        return len(messages)
+    while at and messages[at - 1].results:
+        at -= 1
+    while at and messages[at - 1].role is Role.ASSISTANT:
+        at -= 1
+    return at
+
+
 def split_loop(messages: Sequence[Message]) -> Loop:
     """Take MESSAGES, what gptel's loop added, apart."""
     end = next((n for n, m in enumerate(messages) if m.role is not Role.ASSISTANT), len(messages))

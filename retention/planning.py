@@ -39,6 +39,7 @@ from retention.fragments import (
     Rules,
     fill_loop,
     find_fragments,
+    find_response,
     missing_rounds,
     repair_loop,
     split_loop,
@@ -190,14 +191,13 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
     if base:
         build.take(base.sent, min(request.keep, base.settled))
     same = start = len(build.items)
-    origin = Origin(
-        identity=request.who,
-        prefix=build.prefix if base and same == len(base.sent.items) else None,
-        thought=build.thought if request.seed else START,
-    )
+    origin = _origin(request, view)
     loose = [item.message for item in base.items[start : request.keep]] if base else []
     given = recognize(loose + request.tail, base.items[request.keep :] if base else [])
-    taken, drafts, reasons = _speak(given, request, view, draft_actual(round, origin))
+    stands = base is not None and same + sum(bool(item.ids) for item in given) == len(base.items)
+    taken, drafts, reasons = _speak(
+        given, request, view, draft_actual(round, origin), stands=stands
+    )  # fmt: skip
     build.reasons += reasons
     items = build.items + given
     for item in taken:
@@ -222,6 +222,15 @@ def plan_loop(request: Request, view: View, round: int) -> Plan:
         turn=turn, same=same,
     )  # fmt: skip
     return _finish(request, view, build, array, new)
+
+
+def _origin(request: Request, view: View) -> Origin:
+    """Return where the response comes from that the loop goes on with: that to the base."""
+    if request.seed is None or view.base is None:
+        return Origin(identity=request.who)
+    answered = _builder(request, view)
+    answered.take(view.base.sent, len(view.base.sent.items))
+    return Origin(identity=request.who, prefix=answered.prefix, thought=answered.thought)
 
 
 def _builder(request: Request, view: View) -> Builder:
@@ -291,15 +300,21 @@ def _came_between(base: State, cut: int, log: Log) -> bool:
 
 
 def _speak(
-    given: list[Item], request: Request, view: View, draft: Callable[[int, Message], Row]
+    given: list[Item],
+    request: Request,
+    view: View,
+    draft: Callable[[int, Message], Row],
+    *,
+    stands: bool,
 ) -> tuple[list[Item], dict[RowId, Row], list[Reason]]:
     """Return the elements to send for GIVEN, those of the client, with a draft for each new one.
 
     The provider's own message stands for gptel's (R1).  Elements that stay are put into GIVEN too,
-    so that they are the same in both.
+    so that they are the same in both.  STANDS: all that was sent before is among them or in front.
     """
     known = max((n + 1 for n, item in enumerate(given) if item.ids), default=0)
-    loop = split_loop([item.message for item in given[known:]])
+    first = known + find_response([item.message for item in given[known:]])
+    loop = split_loop([item.message for item in given[first:]])
     reasons: list[Reason] = []
     spoken = loop
     if loop.results and view.step < NO_FRAGMENTS:
@@ -316,14 +331,15 @@ def _speak(
             reasons.append(Reason(code=REPAIRED, detail="reasoning added"))
     drafts: dict[RowId, Row] = {}
     free = {item.message.exact: n for n, item in reversed([*enumerate(given)]) if not item.ids}
-    messages = [item.message for item in given[:known]] + spoken.all
+    messages = [item.message for item in given[:first]] + spoken.all
     items: list[Item] = []
     for n, message in enumerate(messages):
         if n < known and given[n].ids:
             items.append(given[n])
             continue
-        # What somebody else changed further up is no part of this round.
-        make = draft if n >= known else partial(draft_row, face=Face.ACTUAL)
+        # What somebody else changed further up is no part of this round; what they added is.
+        added = n >= known if stands else n >= first
+        make = draft if added else partial(draft_row, face=Face.ACTUAL)
         row = make(len(drafts) + 1, message)
         drafts[row.id] = row
         item = Item(message=message, row=row.id, face=Face.ACTUAL)
@@ -351,14 +367,11 @@ def _cover(items: list[Item], fragments: Mapping[int, Fragment]) -> list[Item]:
 
 def _replay(build: Builder, fragment: Fragment, view: View) -> None:
     """Add the actual messages of FRAGMENT (F2), without reasoning that would not be valid (C4)."""
-    before, thought = build.prefix, build.thought if build.seed else START
-    valid = all(
-        row.origin is None
-        or row.origin.prefix is None
-        or build.seed is None
-        or (row.origin.prefix == before and thought in (START, row.origin.thought))
-        for row in fragment.rows
-        if row.reasoned
+    before, thought = build.prefix, build.thought
+    origins = [row.origin for row in fragment.rows if row.reasoned]
+    valid = build.seed is None or all(
+        origin and origin.prefix == before and thought in (START, origin.thought)
+        for origin in origins
     )
     if not valid:
         build.reasons.append(Reason(code="reasoning_dropped", detail="the history changed"))

@@ -289,15 +289,15 @@ class Harness:
         own messages; HOOKED tells that a hook changed a call.
         """
         held, base = self._sent
-        assert base is not None, "a loop begins with a buffer request"
         payload = change(held) + self.encode(elements)
-        keep = _common(held, payload)
+        keep = _common(held, payload) if base else 0
         shown = elements if span is None else span
         request = self._request(payload[keep:], keep, shown, sections, reminders, None)
         said = response if isinstance(response, Response) else self.respond(response)
+        view = self._view(self._sent_state(base) if base else None)
         plan = plan_loop(
             msgspec.structs.replace(request, hooked=hooked),
-            msgspec.structs.replace(self._view(self._sent_state(base)), response=said),
+            msgspec.structs.replace(view, response=said),
             self.record.next_round,
         )
         array = self._apply(plan, payload)

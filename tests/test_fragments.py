@@ -418,6 +418,24 @@ def test_log_that_begins_in_the_middle_invents_nothing(any_chat: Harness):
     )
 
 
+@pytest.mark.parametrize("history", [(), (U3, plain("hi")), TURN], ids=["none", "turn", "work"])
+def test_log_that_begins_in_the_loop_keeps_to_the_last_round(
+    any_chat: Harness, history: Sequence[Element]
+):
+    """F10: of an array that is not known, what stands in front of the response is no part of it."""
+    before = any_chat.encode([*history, U1])
+    any_chat._sent = before, None
+    work = looped(SAID, ANSWERS, streamed=True, api=any_chat.api)
+    sent = any_chat.loop(*work, span=SHOWN[:5], response=[SAID])
+    any_chat.end(plain("done"))
+
+    later = any_chat.send(*history, U1, *SHOWN[:5], plain("done"), U2)
+
+    assert replayed(any_chat, sent)[:1] == replayed(any_chat, later)[:1] == ["said"]
+    assert b"".join(sent.array[len(before) :]) in b"".join(later.array)
+    assert b"".join(later.array).count(b"prompt 1") == b"".join(before).count(b"prompt 1")
+
+
 # In the loop (R1, R2)
 
 
@@ -499,22 +517,33 @@ def test_call_that_a_hook_changed_keeps_its_arguments(chat: Harness):
     assert later.array[: len(sent.array)] == sent.array
 
 
-def test_other_packages_reminders_stand_beside_the_repair(any_chat: Harness):
-    """B4: one behind the results, and one that was put further up."""
-    theirs = message("<system-reminder>theirs</system-reminder>")
-    upper = any_chat.encode([message("<system-reminder>upper</system-reminder>")])
+THEIRS = message("<system-reminder>theirs</system-reminder>")
+
+
+@pytest.mark.parametrize("place", ["first", "before", "behind"])
+def test_other_packages_reminders_stand_beside_the_repair(any_chat: Harness, place: str):
+    """B4: where they put one, first of all, in front of the response, or behind the results."""
     any_chat.send(U1)
     work = looped(SAID, ANSWERS, streamed=True, api=any_chat.api)
+    note = any_chat.encode([THEIRS])
 
     sent = any_chat.loop(
-        *work, theirs, response=[SAID], change=lambda array: [*upper, *array],
+        *work, *([THEIRS] if place == "behind" else []), span=SHOWN[:5], response=[SAID],
+        change={
+            "first": lambda array: note + array, "before": lambda array: array + note,
+        }.get(place, list),
         sections=[section()],
     )  # fmt: skip
+    any_chat.end(plain("done"))
+    later = any_chat.send(U1, *SHOWN[:5], plain("done"), U2, sections=[section()])
 
-    own = any_chat.encode([U1, SAID])
-    assert sent.array[: 1 + len(own)] == upper + own
-    assert sent.array[-2:-1] == any_chat.encode([theirs])
-    assert why(sent, "not_repaired") == []
+    own = any_chat.encode([SAID])
+    at = sent.array.index(own[0])
+    assert sent.array[at : at + len(own)] == own
+    assert sent.array.index(note[0]) == {"first": 0, "before": 1}.get(place, len(sent.array) - 2)
+    assert (sent.array + later.array).count(note[0]) == (1 if place == "first" else 2)
+    assert later.due == {}
+    assert place == "first" or later.array[: len(sent.array)] == sent.array
 
 
 # Ids (F7)
@@ -764,6 +793,39 @@ def test_delivery_that_is_lost_upstream_is_an_edit(thinker: Harness):
     lost = thinker.send(U1, plain("done"), U2, sections=[section()])
 
     assert (thoughts(kept), thoughts(lost)) == (["third"], [] if is_bound(thinker) else ["third"])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_thinking_whose_place_is_not_known_is_left_out(thinker: Harness, known: bool):
+    """C4: after a restart in the loop with an array that is not recognised."""
+    thinker.send(U1)
+    held = thinker._sent[0]
+    if not known:
+        thinker.restart()
+        thinker._last = (None, [])
+        thinker._sent = held, None
+    work = looped(SAID, ANSWERS, streamed=True)
+    thinker.loop(*work, span=SHOWN[:5], response=[SAID])
+    thinker.end(plain("done"))
+
+    sent = thinker.send(U1, *SHOWN[:5], plain("done"), U2)
+
+    assert thoughts(sent) == (["first"] if known or not is_bound(thinker) else [])
+
+
+def test_thinking_belongs_to_the_array_that_it_answers(thinker: Harness):
+    """C4: though another package has changed that since, further up."""
+    thinker.send(U1, sections=[section()])
+    work = looped(SAID, ANSWERS, streamed=True)
+    note = encode(message("theirs"))
+    thinker.loop(*work, span=SHOWN[:5], response=[SAID], change=lambda array: [note, *array])
+    thinker.end(plain("done"))
+
+    sent = thinker.send(U1, *SHOWN[:5], plain("done"), U2, sections=[section()])
+    edited = thinker.send(message("edited"), *SHOWN[:5], plain("done"), U2, sections=[section()])
+
+    assert thoughts(sent) == ["first"]
+    assert thoughts(edited) == ([] if is_bound(thinker) else ["first"])
 
 
 # After a refusal (Z6)
