@@ -283,6 +283,34 @@ class RequestRecord(Struct, frozen=True):
     marked: tuple[int, ...] = ()  # indices of the elements that carry a cache mark
 
 
+class Output(Struct, frozen=True):
+    """One tool result kept whole (tool-output.md O1, O8).
+
+    `number` counts the outputs of the conversation from 1.  `id` is what the model and the user
+    name it by: it follows from the bytes, object `blob`.  `bytes`, `chars` (code points) and
+    `lines` are the true sizes, `shown` the code points that the model got as object `excerpt`, by
+    `strategy`, for the reason `why`.  `earlier` is the id of an earlier equal output.
+    """
+
+    number: int
+    id: str
+    blob: Digest
+    tool: str
+    call: str = ""  # its arguments as JSON
+    bytes: int = 0
+    chars: int = 0
+    lines: int = 0
+    shown: int = 0
+    excerpt: Digest | None = None
+    strategy: str = ""
+    why: str = ""
+    earlier: str = ""
+    turn: int = 0
+    at: float = 0.0  # seconds since the epoch
+    recalls: int = 0  # by the model, of a part
+    whole_recalls: int = 0  # by the model, of all of it
+
+
 class Refusal(Struct, frozen=True):
     """How far edits are held back after a provider refused one (adapter.md Z6).
 
@@ -307,6 +335,7 @@ class Conversation(Struct, frozen=True):
     next_row: RowId = 1
     next_seq: int = 1
     next_round: int = 1
+    next_output: int = 1
     turns: int = 0
     base: str = ""
     base_rows: RowId = 0

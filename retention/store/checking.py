@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from retention.digest import Digest, to_hex
 from retention.errors import DamagedObject, StoreError
-from retention.model import START, Conversation, RequestRecord, Row, RowId, Struct
-from retention.store.records import Reader, needed, references, verify
+from retention.model import START, Conversation, Output, RequestRecord, Row, RowId, Struct
+from retention.store.records import Reader, Record, needed, references, verify
 from retention.store.tables import (
     CONVERSATIONS,
     OBJECTS,
+    OUTPUTS,
     REFERENCES,
     REQUESTS,
     ROWS,
@@ -36,8 +37,8 @@ class Problem(Struct, frozen=True):
     """One thing that is wrong: a stable `code`, `where` it is, and `detail` for a person.
 
     The codes: `object` an object's bytes do not hash to its digest; `missing` a record names an
-    object that is not there; `record` a value cannot be read; `order` a row or request is out of
-    order; `row` a record names a row that is not there; `base` a fork's base is missing;
+    object that is not there; `record` a value cannot be read; `order` a row, request or output is
+    out of order; `row` a record names a row that is not there; `base` a fork's base is missing;
     `reference` the table of references lacks an entry; `stray` it has one of no conversation;
     `unfinished` a forget was interrupted and goes on with the next forget or compact.
     """
@@ -104,6 +105,13 @@ def _conversation(session: Session, record: Conversation) -> Iterator[Problem]:
         else:
             yield from _request(record, key, request, known)
             yield from _absent(session, record.id, show_key(key), request)
+    for key, value in session.scan(OUTPUTS.name, start, end):
+        output = _decode(OUTPUTS, key, value)
+        if isinstance(output, Problem):
+            yield output
+        else:
+            yield from _output(record, key, output)
+            yield from _absent(session, record.id, show_key(key), output)
 
 
 def _row(record: Conversation, key: bytes, row: Row, known: set[RowId]) -> Iterator[Problem]:
@@ -137,14 +145,20 @@ def _request(
     yield from _unknown(where, named, known)
 
 
+def _output(record: Conversation, key: bytes, output: Output) -> Iterator[Problem]:
+    where = show_key(key)
+    if output.number != entry_number(key):
+        yield Problem(code="order", where=where, detail=f"the record is of output {output.number}")
+    if output.number >= record.next_output:
+        yield Problem(code="order", where=where, detail=f"the next one is {record.next_output}")
+
+
 def _unknown(where: str, named: Iterable[RowId], known: set[RowId]) -> Iterator[Problem]:
     for id in sorted(set(named) - known):
         yield Problem(code="row", where=where, detail=f"there is no row {id}")
 
 
-def _absent(
-    session: Session, id: str, where: str, record: Row | RequestRecord | Conversation
-) -> Iterator[Problem]:
+def _absent(session: Session, id: str, where: str, record: Record) -> Iterator[Problem]:
     for name in sorted(set(needed(record))):
         if session.get(OBJECTS, name) is None:
             yield Problem(code="missing", where=where, detail=f"object {to_hex(name)}")

@@ -25,6 +25,7 @@ from retention.store.tables import (
     CONVERSATIONS,
     META,
     OBJECTS,
+    OUTPUTS,
     REFERENCES,
     REQUESTS,
     ROWS,
@@ -88,6 +89,7 @@ def _purge(env: Environment, id: str) -> None:
         kept = _digests_below(session, id, bound)
     _in_slices(env, lambda session, at: _release(session, id, kept, at))
     _in_slices(env, lambda session, at: _delete(session, REQUESTS.name, at, id, 0))
+    _in_slices(env, lambda session, at: _delete(session, OUTPUTS.name, at, id, 0))
     _in_slices(env, lambda session, at: _delete(session, ROWS.name, at, id, bound))
     env.write(lambda session: _end(session, id, bound))
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
+from typing import TypeVar
 
 from retention.digest import SIZE, Digest, Domain, digest
 from retention.errors import DamagedObject, StoreError, UnknownConversation, UnknownObject
-from retention.model import START, Conversation, Face, RequestRecord, Row, RowId
+from retention.model import START, Conversation, Face, Output, RequestRecord, Row, RowId
 from retention.store.tables import (
     CONVERSATIONS,
     DOMAIN_TAGS,
     DOMAINS,
     OBJECTS,
+    OUTPUTS,
     REFERENCES,
     REQUESTS,
     ROWS,
     Session,
+    Table,
     conversation_key,
     entry_end,
     entry_key,
@@ -29,10 +33,14 @@ from retention.store.tables import (
     reference_key,
 )
 
+R = TypeVar("R")
 Entry = tuple[RowId, int, bytes]  # row id, distance of its owner in the chain of bases, value
 
 
-def references(record: Row | RequestRecord | Conversation) -> Iterator[Digest]:
+Record = Row | RequestRecord | Output | Conversation
+
+
+def references(record: Record) -> Iterator[Digest]:
     """Yield every digest in RECORD: whatever object it names is in use while the record is."""
     yield from needed(record)
     if isinstance(record, Row):
@@ -43,11 +51,11 @@ def references(record: Row | RequestRecord | Conversation) -> Iterator[Digest]:
             yield record.origin.identity
     elif isinstance(record, RequestRecord):
         yield record.identity
-    elif record.refusal is not None:
+    elif isinstance(record, Conversation) and record.refusal is not None:
         yield record.refusal.identity
 
 
-def needed(record: Row | RequestRecord | Conversation) -> Iterator[Digest]:
+def needed(record: Record) -> Iterator[Digest]:
     """Yield the digests in RECORD whose object must be in the store.
 
     The other digests serve to compare: of parts, of identities, and of the ordinary messages of a
@@ -63,6 +71,10 @@ def needed(record: Row | RequestRecord | Conversation) -> Iterator[Digest]:
         if record.head is not None:
             yield record.head
         yield from record.changed.values()
+    elif isinstance(record, Output):
+        yield record.blob
+        if record.excerpt is not None:
+            yield record.excerpt
 
 
 class Reader:
@@ -129,14 +141,19 @@ class Reader:
 
     def requests(self, id: str, limit: int) -> list[RequestRecord]:
         """Return up to LIMIT requests of conversation ID, the newest first."""
-        found: list[RequestRecord] = []
-        if limit > 0:
-            scan = self._session.scan_back(REQUESTS.name, conversation_key(id), entry_end(id))
-            for key, value in scan:
-                found.append(REQUESTS.decode(key, value))
-                if len(found) == limit:
-                    break
-        return found
+        return self._newest(REQUESTS, id, limit)
+
+    def output(self, id: str, number: int) -> Output | None:
+        """Return output NUMBER of conversation ID, or None."""
+        return OUTPUTS.get(self._session, entry_key(id, number))
+
+    def outputs(self, id: str, limit: int) -> list[Output]:
+        """Return up to LIMIT outputs of conversation ID, the newest first."""
+        return self._newest(OUTPUTS, id, limit)
+
+    def _newest(self, table: Table[R], id: str, limit: int) -> list[R]:
+        scan = self._session.scan_back(table.name, conversation_key(id), entry_end(id))
+        return [table.decode(key, value) for key, value in islice(scan, max(0, limit))]
 
     def object(self, digest: Digest) -> bytes:
         """Return the bytes of the object, verified against DIGEST (rule Z3)."""
@@ -222,6 +239,13 @@ class Writer(Reader):
         self._refer(id, record)
         REQUESTS.put(self._session, entry_key(id, record.seq), record)
 
+    def put_output(self, id: str, output: Output) -> None:
+        """Store OUTPUT as one of conversation ID."""
+        assert output.number > 0, f"output number {output.number}"
+        self._live(id)
+        self._refer(id, output)
+        OUTPUTS.put(self._session, entry_key(id, output.number), output)
+
     def put_object(self, domain: Domain, data: bytes) -> Digest:
         """Store DATA as an object of the kind DOMAIN and return its digest.
 
@@ -238,7 +262,7 @@ class Writer(Reader):
         if record is None or record.forgotten:
             raise UnknownConversation(f"no conversation {id}")
 
-    def _refer(self, id: str, record: Row | RequestRecord | Conversation) -> None:
+    def _refer(self, id: str, record: Record) -> None:
         # An entry outlives the record that made it, until the conversation is forgotten: what a
         # replaced row named still belongs to this conversation.
         for name in references(record):

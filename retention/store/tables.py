@@ -19,7 +19,7 @@ import msgspec
 
 from retention.digest import SIZE, Digest, Domain
 from retention.errors import InvalidParams, StoreError
-from retention.model import Conversation, RequestRecord, Row
+from retention.model import Conversation, Output, RequestRecord, Row
 
 if TYPE_CHECKING:
     import lmdb
@@ -32,6 +32,7 @@ META = b"m"
 CONVERSATION = b"c"
 ROW = b"r"
 REQUEST = b"q"
+OUTPUT = b"u"
 OBJECTS = b"o"
 REFERENCES = b"x"
 NAMES = {
@@ -39,6 +40,7 @@ NAMES = {
     CONVERSATION: "conversations",
     ROW: "rows",
     REQUEST: "requests",
+    OUTPUT: "outputs",
     OBJECTS: "objects",
     REFERENCES: "references",
 }
@@ -146,6 +148,7 @@ class Table(Generic[R]):
 CONVERSATIONS = Table(CONVERSATION, Conversation)
 ROWS = Table(ROW, Row)
 REQUESTS = Table(REQUEST, RequestRecord)
+OUTPUTS = Table(OUTPUT, Output)
 
 
 def conversation_key(id: str) -> bytes:
@@ -156,17 +159,17 @@ def conversation_key(id: str) -> bytes:
 
 
 def entry_key(id: str, number: int) -> bytes:
-    """Return the key of row or request NUMBER of conversation ID."""
+    """Return the key of row, request or output NUMBER of conversation ID."""
     return conversation_key(id) + number.to_bytes(NUMBER_SIZE, "big")
 
 
 def entry_end(id: str) -> bytes:
-    """Return a key above those of every row or request of conversation ID."""
+    """Return a key above those of every row, request or output of conversation ID."""
     return conversation_key(id) + b"\xff" * NUMBER_SIZE + b"\xff"
 
 
 def entry_number(key: bytes) -> int:
-    """Return the row id or request number in KEY."""
+    """Return the row id, or the number of the request or output, in KEY."""
     return int.from_bytes(key[ID_SIZE:], "big")
 
 

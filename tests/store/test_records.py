@@ -7,7 +7,7 @@ import pytest
 
 from retention.digest import digest
 from retention.errors import InvalidParams, UnknownConversation, UnknownObject
-from retention.model import Conversation, Delivery, Reason, Refusal, SectionState
+from retention.model import Conversation, Delivery, Output, Reason, Refusal, SectionState
 from retention.store import Store, Writer
 from tests.store.build import (
     IDENTITY,
@@ -255,3 +255,57 @@ def test_fields_of_a_later_version_are_ignored(store: Store) -> None:
         found = reader.conversation(A)
     assert found is not None
     assert found.next_row == 2
+
+
+def test_outputs_are_numbered_and_the_newest_come_first(store: Store) -> None:
+    add(store, A, "hello")
+    keep(store, A, b"first", b"second")
+
+    with store.read() as reader:
+        assert [output.number for output in reader.outputs(A, 5)] == [2, 1]
+        assert [output.number for output in reader.outputs(A, 1)] == [2]
+        assert reader.output(A, 1) == reader.outputs(A, 5)[1]
+        assert reader.output(A, 3) is None
+        assert reader.object(reader.outputs(A, 1)[0].blob) == b"second"
+    assert store.check() == ()
+
+
+def test_what_an_output_names_must_be_there(store: Store) -> None:
+    add(store, A, "hello")
+    keep(store, A, b"kept")
+    lost = digest("blob", b"lost")
+
+    store.write(lambda writer: writer.put_output(A, Output(number=2, id="x", blob=lost, tool="t")))
+
+    assert {problem.code for problem in store.check()} == {"missing", "order"}
+
+
+def test_forgetting_takes_outputs_that_no_other_conversation_has(store: Store) -> None:
+    for id in (A, B):
+        add(store, id, "hello")
+        keep(store, id, b"shared", id.encode())
+
+    store.forget(A)
+
+    with store.read() as reader:
+        assert reader.outputs(A, 5) == []
+        assert reader.object(digest("blob", b"shared")) == b"shared"
+        with pytest.raises(UnknownObject):
+            reader.object(digest("blob", A.encode()))
+    assert store.check() == ()
+
+
+def keep(store: Store, id: str, *blobs: bytes) -> None:
+    """Keep each of BLOBS as an output of conversation ID."""
+
+    def apply(writer: Writer) -> None:
+        record = writer.conversation(id)
+        assert record is not None
+        for number, data in enumerate(blobs, record.next_output):
+            blob = writer.put_object("blob", data)
+            writer.put_output(id, Output(number=number, id=blob.hex()[:12], blob=blob, tool="t"))
+        writer.put_conversation(
+            msgspec.structs.replace(record, next_output=record.next_output + len(blobs))
+        )
+
+    store.write(apply)
