@@ -146,6 +146,8 @@ class Sending:
     array: list[bytes]
     loop: bool
     next_row: RowId
+    provider: Provider
+    identity: Identity
     committed: bool = False
 
     @property
@@ -309,7 +311,7 @@ class Harness:
         before = self.record
         settled = settle(plan, self.log, before.next_row, before.next_round, sending.next_row)
         self.objects |= plan.texts
-        self.objects[identity_digest(self.identity)] = msgspec.json.encode(self.identity)
+        self.objects[identity_digest(sending.identity)] = msgspec.json.encode(sending.identity)
         for domain, data in plan.objects:
             self.objects[digest(domain, data)] = data
         for new in settled.rows:
@@ -444,7 +446,10 @@ class Harness:
         )
 
     def _prepared(self, plan: Plan, array: list[bytes], *, loop: bool) -> Sending:
-        return Sending(plan=plan, array=array, loop=loop, next_row=self.record.next_row)
+        return Sending(
+            plan=plan, array=array, loop=loop, next_row=self.record.next_row,
+            provider=self.provider, identity=self.identity,
+        )  # fmt: skip
 
     def _apply(self, plan: Plan, payload: list[bytes]) -> list[bytes]:
         return apply_steps(plan.steps, payload, self._last[1])
@@ -452,7 +457,7 @@ class Harness:
     def _check(self, sending: Sending) -> None:
         plan = sending.plan
         for n, (item, raw) in enumerate(zip(plan.sent.items, sending.array, strict=True)):
-            found = self.provider.parse(raw)
+            found = sending.provider.parse(raw)
             assert bool(found.marks) == (n in plan.sent.marks)
             if found.marks:  # which may have made a block of a text
                 assert found.parts == item.message.parts
