@@ -1,0 +1,1 @@
+head -c 400000000 /dev/zero >big.bin; for n in 1 2 3; do curl --limit-rate 120M -o copy.bin file://$PWD/big.bin; done 2>&1; curl -# --limit-rate 150M -o copy.bin file://$PWD/big.bin 2>&1; curl file:///home/user/none 2>&1; rm big.bin copy.bin

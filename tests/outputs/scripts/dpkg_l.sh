@@ -1,0 +1,1 @@
+COLUMNS=110 dpkg -l | head -n 480

@@ -1,0 +1,1 @@
+emacs --batch -Q --eval '(dotimes (n 160) (message "Loading module-%d (source)...done in %d ms" n (+ 3 (% (* n 37) 41))))' -l orders.el --eval '(orders-report (get-buffer-create "x"))'; emacs --batch -Q -l orders.el --eval '(orders-total (list "A;2"))'

@@ -1,0 +1,1 @@
+emacs --batch -Q -f batch-byte-compile orders.el $HOME/history/*.el

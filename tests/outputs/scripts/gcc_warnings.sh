@@ -1,0 +1,1 @@
+gcc -Wall -Wextra -O2 -c shop.c -o shop.o

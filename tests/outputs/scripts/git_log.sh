@@ -1,0 +1,2 @@
+cd $HOME/history
+git log --no-color -n 120

@@ -1,0 +1,2 @@
+cd $HOME/history
+git log --oneline --no-color -n 700

@@ -1,0 +1,2 @@
+cd $HOME/history
+git log -p --color=always -n 14

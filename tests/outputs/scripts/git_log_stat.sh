@@ -1,0 +1,2 @@
+cd $HOME/history
+git log --stat --no-color -n 80

@@ -1,0 +1,1 @@
+cd /usr/include && grep -rn EINVAL . | sort | head -c 55000

@@ -1,0 +1,3 @@
+mkdir -p out
+javac -d out src/main/java/shop/Crash.java
+java -cp out shop.Crash

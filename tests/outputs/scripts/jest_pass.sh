@@ -1,0 +1,2 @@
+export PATH=$HOME/js/node_modules/.bin:$PATH NODE_PATH=$HOME/js/node_modules
+jest --verbose test/ -t 'subtotal|keeps count|takes ten percent|never negative'

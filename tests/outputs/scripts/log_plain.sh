@@ -1,0 +1,1 @@
+python server.py 2>/dev/null

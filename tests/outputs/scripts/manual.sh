@@ -1,0 +1,2 @@
+cd $HOME/history
+head -c 45000 README.org

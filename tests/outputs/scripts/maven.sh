@@ -1,0 +1,1 @@
+mvn -o -B -Dmaven.repo.local=$MACHINE/.m2/repository -DskipTests compile

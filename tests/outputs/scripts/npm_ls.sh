@@ -1,0 +1,1 @@
+cd $HOME/js && npm ls --all | head -c 56000

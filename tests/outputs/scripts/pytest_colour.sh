@@ -1,0 +1,1 @@
+python -m pytest --color=yes --tb=long --showlocals -p no:cacheprovider

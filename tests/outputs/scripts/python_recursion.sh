@@ -1,0 +1,1 @@
+python recursion.py; python -c 'import recursion'; python server.py | tail -n 3

@@ -1,0 +1,1 @@
+mkdir -p lib; cp -r $(python -c 'import json; print(json.__path__[0])')/../{json,http,email,asyncio} lib/; ruff check --no-cache --isolated --select E,F,B,UP,SIM,RET --output-format concise lib | head -c 58000

@@ -1,0 +1,1 @@
+ruff check --no-cache --isolated --select ALL --output-format full shop

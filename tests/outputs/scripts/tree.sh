@@ -1,0 +1,1 @@
+cd $HOME/js/node_modules && tree -n eslint | head -c 40000

@@ -1,0 +1,1 @@
+python -m unittest -v tests.test_totals
