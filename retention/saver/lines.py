@@ -117,28 +117,42 @@ def _cuts(text: str, start: int, end: int) -> Iterator[int]:
         yield start
 
 
-# What a line says went wrong.  The words are looked for in lower case, so that the patterns need
-# no flag; a word that is part of a name in the plural or of a count of zero is no problem.
+# What says that something went wrong, in lower case: a line without one of these words has no
+# problem, and is not looked at further.
+PROBLEM_WORDS: Final = tuple(
+    """error|exception|fail|fatal|panic|traceback|warn|abort|critical|denied|refused|killed|conflict
+    |unresolved|crash|invalid|unexpected|timeout|timed out|segfault|segmentation fault|core dumped
+    |out of memory|undefined reference|exited with|not ok|not found|no such file|cannot|could not
+    |unable to|✗|✕""".replace("\n    ", "").split("|")
+)
+_END = r"(?![\w-]|[.(]\w)"  # so that no name of a file, function or option is a word
 _PROBLEM = re.compile(
-    r"""(?<![a-z0-9_.-])(?:errors?|fail(?:ed|ure|ures|ing|s)?|fatal|exceptions?|panic(?:ked)?
-    |traceback|assert(?:ion)?error|[a-z0-9_.]*(?:error|exception)|undefined\ reference
-    |segmentation\ fault|segfault|core\ dumped|abort(?:ed)?|denied|refused|cannot|could\ not
-    |unable\ to|not\ found|no\ such\ file|timed?\ out|timeout|killed|out\ of\ memory|conflict
-    |critical|unresolved|unexpected|invalid|npm\ err!|exited\ with|warn(?:ings?)?)(?![a-z0-9_-])
-    |^\s*(?:e\ {2,}\S|[\u00d7✗✕✖●]\ |not\ ok\b)|\#\#\[error\]""",
+    rf"""(?P<sure>(?:error|exception)s?{_END}|fail(?:ed|ures?|ing|s)?{_END}|fatal\b|panic(?:ked)?\b
+    |traceback\ \(|abort(?:ed)?{_END}|critical{_END}|segfault|segmentation\ fault|core\ dumped
+    |out\ of\ memory|undefined\ reference|exited\ with|not\ ok\b|[✗✕]\ )
+    |(?P<likely>denied|refused|killed{_END}|conflict{_END}|unresolved|crash(?:ed|es)?{_END}
+    |timed\ out|timeout{_END}|not\ found|no\ such\ file|cannot|could\ not|unable\ to)
+    |(?P<maybe>warn(?:ing|ings)?{_END}|invalid|unexpected)""",
     re.VERBOSE,
 )
-_NO_PROBLEM = re.compile(
-    r"(?<![\w.])(?:0|no)\s+(?:errors?|fail(?:ed|ures?)|warnings?|problems?|vulnerabilities)"
-)
+_WEIGHTS: Final = {"sure": 1.0, "likely": 0.8, "maybe": 0.5}
+_NONE = re.compile(r"(?:\b(?:0|no|without|any)|[-/_.])\s*$")  # before a word, makes it say nothing
+
+
+def problem_weight(line: str) -> float:
+    """Return how clearly LINE, clean and in lower case, says that something is wrong: 0 to 1."""
+    weight = 0.0
+    for found in _PROBLEM.finditer(line):
+        if not _NONE.search(line[max(0, found.start() - 10) : found.start()]):
+            weight = max(weight, _WEIGHTS[found.lastgroup or ""])
+            if weight == 1.0:
+                break
+    return weight
 
 
 def is_problem_line(line: str) -> bool:
-    """Tell whether LINE, a cleaned one, says that something went wrong, or warns."""
-    lowered = line[:MATCHED].lower()
-    if _PROBLEM.search(lowered) is None:
-        return False
-    return _PROBLEM.search(_NO_PROBLEM.sub("", lowered)) is not None
+    """Tell whether LINE, a clean one, says that something went wrong, or warns."""
+    return problem_weight(line.lower()) > 0
 
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\b(?=[0-9a-f]*[0-9])[0-9a-f]{6,}\b|[0-9]+")

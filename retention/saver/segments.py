@@ -16,9 +16,10 @@ from typing import Final
 
 from retention.digest import digest, to_hex
 from retention.model import Struct
-from retention.saver.lines import Pieces, size_words
+from retention.saver.lines import Pieces
 
 MOST: Final = 16
+SHORT: Final = 2_000  # code points of an output for each segment, until there are MOST
 LABEL: Final = 80  # characters of a label
 ID: Final = 8  # hex digits of a segment's id, after its letter
 BALANCE: Final = (
@@ -56,7 +57,9 @@ def split(pieces: Pieces, boundaries: Sequence[int] = ()) -> tuple[Segment, ...]
         return ()
     cuts = {bisect_left(pieces.owners, line) for line in boundaries}
     cuts = (cuts or _natural(pieces.clean)) - {0, count}
-    edges = _balanced(pieces.starts, _merged(pieces.starts, [0, *sorted(cuts), count]))
+    most = min(MOST, -(-len(pieces.text) // SHORT))
+    edges = _merged(pieces.starts, [0, *sorted(cuts), count], most)
+    edges = _balanced(pieces.starts, edges, most)
     return tuple(
         _segment(pieces, number, first, after)
         for number, (first, after) in enumerate(pairwise(edges), 1)
@@ -144,9 +147,9 @@ def _seconds(line: str) -> int:
 # How many there are
 
 
-def _merged(starts: Sequence[int], edges: list[int]) -> list[int]:
-    """Return EDGES without those whose neighbours are smallest together, until MOST fit."""
-    surplus = len(edges) - 1 - MOST
+def _merged(starts: Sequence[int], edges: list[int], most: int) -> list[int]:
+    """Return EDGES without those whose neighbours are smallest together, down to MOST parts."""
+    surplus = len(edges) - 1 - most
     if surplus <= 0:
         return edges
     before = list(range(-1, len(edges) - 1))
@@ -172,10 +175,10 @@ def _merged(starts: Sequence[int], edges: list[int]) -> list[int]:
     return [edge for at, edge in enumerate(edges) if not gone[at]]
 
 
-def _balanced(starts: Sequence[int], edges: list[int]) -> list[int]:
+def _balanced(starts: Sequence[int], edges: list[int], most: int) -> list[int]:
     """Return EDGES and more, at equal distances inside stretches far above their share."""
-    share = -(-starts[-1] // MOST)
-    left = MOST - (len(edges) - 1)
+    share = -(-starts[-1] // most)
+    left = most - (len(edges) - 1)
     result = set(edges)
     sizes = sorted(((starts[a] - starts[b], b, a) for b, a in pairwise(edges)), reverse=True)
     for size, first, after in sizes:
@@ -190,9 +193,3 @@ def _balanced(starts: Sequence[int], edges: list[int]) -> list[int]:
         result |= inner
         left -= len(inner)
     return sorted(result)
-
-
-def omitted(segment: Segment, of: int) -> str:
-    """Return the line that stands for SEGMENT of OF ones, where none of it is kept."""
-    size = size_words(segment.size)
-    return f'[segment {segment.number} of {of} omitted, {size}, "{segment.label}"]\n'
