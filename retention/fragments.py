@@ -21,6 +21,7 @@ from retention.model import Face, Identity, Message, PartKind, Reason, Role, Row
 from retention.providers import Provider, Response
 
 NOT_REPLAYED, NOT_REPAIRED, REPAIRED = "not_replayed", "not_repaired", "repaired"
+LOOP_REPAIRED = Reason(code=REPAIRED, detail="in the loop")
 Span = tuple[int, int]  # the first and the last element that show a row
 
 

@@ -32,6 +32,7 @@ from retention.arrays import (
 )
 from retention.digest import Digest, Domain, digest
 from retention.fragments import (
+    LOOP_REPAIRED,
     NOT_REPLAYED,
     REPAIRED,
     Fragment,
@@ -186,6 +187,16 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
 
 def plan_loop(request: Request, view: View, round: int) -> Plan:
     """Plan a payload inside the tool loop: deliveries are those of the known sent prefix (B4)."""
+    try:
+        return _plan_loop(request, view, round)
+    except AbsentText as absent:
+        # A mark stays where its element cannot be written anew without it (Z3).
+        plan = _plan_loop(msgspec.structs.replace(request, marks=False), view, round)
+        reason = Reason(code="damaged", detail=str(absent))
+        return msgspec.structs.replace(plan, reasons=(*plan.reasons, reason))
+
+
+def _plan_loop(request: Request, view: View, round: int) -> Plan:
     base = view.base
     build = _builder(request, view)
     if base:
@@ -323,7 +334,7 @@ def _speak(
             hooked=request.hooked, bare=view.step >= NO_REASONING,
         )  # fmt: skip
         if reason is None and _exacts(spoken) != _exacts(loop):
-            reason = Reason(code=REPAIRED, detail="in the loop")
+            reason = LOOP_REPAIRED
         reasons = [reason] if reason else []
     if spoken is loop and view.step < NO_EDITS and is_filled(request, view):
         spoken = fill_loop(loop, view.provider)

@@ -32,7 +32,7 @@ from retention.errors import (
     UnknownState,
     UnsupportedProtocol,
 )
-from retention.fragments import REPAIRED, calls_of
+from retention.fragments import LOOP_REPAIRED, calls_of
 from retention.inspecting import Explanation, explain, shown_object, shown_request, shown_row
 from retention.ledger import Log
 from retention.marking import wants_marks
@@ -142,8 +142,9 @@ class Pending(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """What is known of a request under way: the array it sent last and the identity it went to, the
-    rounds that it logged, and the response to the dispatch of plan `answered`.
+    """What is known of a request under way: the array it sent last, the rounds that it logged, the
+    response to the dispatch of plan `answered`, and whether the provider's own messages were put
+    into its loop.
     """
 
     conversation: str
@@ -153,6 +154,7 @@ class Turn(msgspec.Struct):
     answered: str = ""
     response: Response | None = None
     completed: bool = False
+    spoken: bool = False
 
 
 class Service:
@@ -469,9 +471,9 @@ class Service:
         items = find_prefix(arrays, request.tail)
         if not items:
             return None
-        return State(
-            conversation=loaded.record.id, items=items, sent=make_sent(items), settled=len(items)
-        )
+        marks = tuple([n for n, item in enumerate(items) if item.message.marks])
+        sent = msgspec.structs.replace(make_sent(items), marks=marks)
+        return State(conversation=loaded.record.id, items=items, sent=sent, settled=len(items))
 
     def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
         plan, name = pending.plan, pending.name
@@ -637,6 +639,7 @@ class Service:
         loaded.before[pending.identity] = pending.compared
         turn = self._turns.get(pending.request) or Turn(conversation=pending.conversation)
         turn.sent, turn.plan = pending.plan.sent, pending.name
+        turn.spoken = turn.spoken or _speaks(pending.plan)
         if pending.origin == "loop":
             turn.rounds.append(record.next_round - 1)
         _bound(self._turns, pending.request, turn, MAX_PLANS)
@@ -655,7 +658,9 @@ class Service:
         handover.read_text(params.body)  # not kept: it may quote the conversation
         record = self._load(pending.conversation).record
         step = _step(record, pending.identity)
-        following = _next_step(pending, step)
+        turn = self._turns.get(pending.request)
+        spoken = _speaks(pending.plan) or (turn is not None and turn.spoken)
+        following = _next_step(pending, step, spoken=spoken)
         if following > step:
             refusal = Refusal(identity=pending.identity, step=following, status=params.status)
             self._update(pending.conversation, refusal=refusal)
@@ -873,15 +878,22 @@ def _step(record: Conversation, identity: Digest) -> int:
     return refusal.step if refusal is not None and refusal.identity == identity else 0
 
 
-def _next_step(pending: Pending, step: int) -> int:
-    """Return the step after STEP that would have changed the request of PENDING (adapter.md Z6)."""
+def _speaks(plan: Plan) -> bool:
+    """Whether PLAN puts the provider's own message into the loop."""
+    return any(reason == LOOP_REPAIRED for reason in plan.reasons)
+
+
+def _next_step(pending: Pending, step: int, *, spoken: bool) -> int:
+    """Return the step after STEP that would have changed the request of PENDING (adapter.md Z6).
+
+    SPOKEN: the provider's own messages stand in its loop.
+    """
     sent = pending.plan.sent
     reasoned = any(item.message.reasoned for item in sent.items)
-    repaired = bool(sent.replays) or any(r.code == REPAIRED for r in pending.plan.reasons)
     changes = {
         NO_REASONING: reasoned or bool(pending.include),
-        NO_FRAGMENTS: repaired,
-        NO_EDITS: pending.edited,
+        NO_FRAGMENTS: spoken or bool(sent.replays),
+        NO_EDITS: spoken or pending.edited or bool(sent.placed),
     }
     return next((each for each, differs in changes.items() if each > step and differs), step)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,20 @@ from retention.errors import (
 from retention.ledger import Log
 from retention.rebuilding import rebuild_array
 from retention.service import Service
-from retention.store import Store
-from tests.helpers import Adapter, assistant, call, message, reminder, result, section
+from retention.store import Reader, Store
+from tests.dialects import events, looped, plain
+from tests.dialects import rebuilt as built
+from tests.helpers import (
+    Adapter,
+    Prepared,
+    assistant,
+    call,
+    message,
+    reminder,
+    result,
+    section,
+    thinking,
+)
 from tests.store.build import flip
 
 IDENTITY = {"api": "openai", "model": "m"}
@@ -654,3 +667,290 @@ def test_bad_input_changes_nothing(
 
     assert content(chat.store) == before
     assert chat.send(U1, sections=[ENV]).due == {}
+
+
+# What providers say (F1, R1, G4, Z6)
+
+IDS = {"c00000001": "first", "c00000002": "second"}
+SAID = assistant(thinking("one", "sig1"), "look", *(call(id=id, n=n) for n, id in enumerate(IDS)))
+SHOWN = built(SAID, IDS, backwards=True)
+DONE = assistant(thinking("two", "sig2"), "done")
+HISTORY = (U1, *SHOWN, plain("done"))
+APIS = {
+    "anthropic": "claude", "openai": "gpt", "responses": "gpt", "gemini": "pro", "ollama": "qwen",
+    "mistral": "large", "deepseek": "v4", "bedrock": "anthropic.claude",
+}  # fmt: skip
+
+
+@pytest.fixture(params=APIS)
+def speaker(request: pytest.FixtureRequest, store: Store) -> Adapter:
+    """A conversation with each API."""
+    return Adapter(store, api=request.param, model=APIS[request.param])
+
+
+def work(chat: Adapter, **options: Any) -> Prepared:
+    """Dispatch the loop that SAID began."""
+    elements = looped(SAID, IDS, streamed=True, api=chat.api)
+    return chat.loop(*elements, **{"span": SHOWN, "response": [SAID]} | options)
+
+
+def test_responses_go_back_as_they_came(speaker: Adapter) -> None:
+    """F1, R1, L3: read from their bodies, and from the disk after a restart."""
+    first = speaker.send(U1, sections=[ENV])
+    second = work(speaker, sections=[ENV])
+    speaker.end(plain("done"), response=[DONE])
+    speaker.restart()
+
+    third = speaker.send(*HISTORY, U2, sections=[ENV])
+
+    own = speaker.encode([SAID])
+    assert second.array[: len(first.array)] == first.array
+    assert second.array[len(first.array) :][: len(own)] == own
+    assert third.array[: len(second.array)] == second.array
+    assert third.array[len(second.array) :] == speaker.encode([DONE, U2])
+    assert (third.due, third.result.replayed, third.result.breaches) == ({}, 2, ())
+
+
+def test_stream_is_read_as_a_document_is(chat: Adapter) -> None:
+    """R1: the same message, whatever the transport made of it."""
+    chat.send(U1)
+    answer = chat.record(events(SAID))
+    sent = work(chat, response=None)
+
+    assert (answer.elements, answer.calls, answer.complete) == (1, 2, True)
+    assert sent.array[1:2] == chat.encode([SAID])
+
+
+def test_response_belongs_to_the_dispatch_that_it_answers(chat: Adapter) -> None:
+    """R2: that of the first dispatch says nothing of the second; an unknown plan is refused."""
+    chat.send(U1)
+    work(chat)
+    sent = work(chat, response=None)
+    other = Adapter(chat.store)
+    other.plan = chat.plan
+
+    assert [r.detail for r in sent.result.reasons if r.code == "not_repaired"] == [
+        "no response recorded"
+    ]
+    with pytest.raises(UnknownPlan):
+        other.record(events(DONE))
+
+
+@pytest.mark.parametrize("said", [SAID, None], ids=["calls", "cut"])
+def test_turn_that_ended_in_no_answer_leaves_no_fragment(chat: Adapter, said: Any) -> None:
+    """G4, F8: a structured answer by a tool that nobody runs, and a stream that was cut."""
+    chat.send(U1)
+    body = events(DONE) if said is None else events(said)
+    chat.record(body[: len(body) // 2] if said is None else body)
+    chat.end(plain("done"))
+
+    sent = chat.send(U1, plain("done"), U2)
+
+    assert sent.array == chat.encode([U1, plain("done"), U2])
+    assert sent.result.replayed == 0
+
+
+def test_damaged_fragment_goes_out_as_gptel_builds_it(tmp_path: Path) -> None:
+    """Z3, F2: never sent, named, and its neighbours replay."""
+    chat = Adapter(Store.open(tmp_path / "store"))
+    chat.send(U1)
+    work(chat)
+    chat.end(plain("done"), response=[DONE])
+    chat.store.close()
+    flip(tmp_path / "store", b'"signature":"sig1"')
+    chat.store = Store.open(tmp_path / "store")
+    chat.restart()
+    chat.held.clear()
+
+    sent = chat.send(*HISTORY, U2)
+
+    assert sent.array == [*chat.encode([U1]), *sent.array[1:6], *chat.encode([DONE, U2])]
+    assert b"sig1" not in b"".join(sent.array)
+    assert {"damaged"} <= {r.detail for r in sent.result.reasons if r.code == "not_replayed"}
+    assert sent.result.breaches == ()
+    chat.store.close()
+
+
+def test_planned_mark_is_known_after_a_restart_in_the_loop(chat: Adapter) -> None:
+    """C3, B4: what carries it is recognised, and the mark moves on."""
+    chat.identity["cache"] = "t"
+    chat.send(U1, sections=[ENV])
+    sent = work(chat, sections=[ENV])
+    for _ in range(5):
+        chat.restart()
+        sent = chat.loop(*WORK2, sections=[ENV])
+
+    marked = [n for n, raw in enumerate(sent.array) if b"cache_control" in raw]
+    assert marked == [len(sent.array) - 1]
+    assert sent.due == {}
+
+
+def test_damaged_text_with_a_mark_keeps_it_in_the_loop(tmp_path: Path) -> None:
+    """Z3, C3: it cannot be written anew without its mark; the request goes out all the same."""
+    chat = Adapter(Store.open(tmp_path / "store"))
+    chat.identity["cache"] = "t"
+    chat.send(message("a prompt that is long enough to be found"))
+    chat.store.close()
+    flip(tmp_path / "store", b"a prompt that is long enough to be found")
+    chat.store = Store.open(tmp_path / "store")
+    chat.restart()
+
+    sent = work(chat, response=None)
+
+    assert [b"cache_control" in raw for raw in sent.array] == [True, False, False]
+    assert "damaged" in {reason.code for reason in sent.result.reasons}
+    chat.store.close()
+
+
+def refuse(chat: Adapter, prepared: Prepared) -> int:
+    """Tell that the provider refused PREPARED; return the step that follows."""
+    return chat.call("request/refused", plan=prepared.result.plan, status=400).step
+
+
+def test_each_refusal_takes_one_step_that_changes_something(chat: Adapter) -> None:
+    """Z6: reasoning, then fragments, then everything, then nothing more."""
+    chat.send(U1, sections=[ENV])
+    work(chat)
+    chat.end(plain("done"), response=[DONE])
+
+    steps = []
+    for _ in range(4):
+        sent = chat.send(*HISTORY, U2, sections=[ENV])
+        steps.append((refuse(chat, sent), sent.result.replayed, b"sig" in b"".join(sent.array)))
+
+    assert steps == [(1, 2, True), (2, 2, False), (3, 0, False), (3, 0, False)]
+    assert sent.array == chat.encode([*HISTORY, U2])
+
+
+@pytest.mark.parametrize(
+    ("response", "sections", "step"),
+    [([assistant("hi")], [], 2), ([assistant("hi")], [ENV], 2), (None, [ENV], 3), (None, [], 0)],
+    ids=["fragment", "both", "delivery", "nothing"],
+)
+def test_step_that_changes_nothing_is_skipped(
+    chat: Adapter, response: Any, sections: list[Any], step: int
+) -> None:
+    """Z6: the same request is never sent again."""
+    chat.send(U1, sections=sections)
+    chat.end(plain("hi"), response=response)
+
+    assert refuse(chat, chat.send(U1, plain("hi"), U2, sections=sections)) == step
+
+
+def test_ids_alone_are_no_fragment_to_leave_out(chat: Adapter) -> None:
+    """Z6: gptel's own form with other ids goes out unchanged at the next step but one."""
+    sent = chat.send(*HISTORY, U2)
+
+    assert [reason.detail for reason in sent.result.reasons] == ["call ids"]
+    assert refuse(chat, sent) == 3
+
+
+@pytest.mark.parametrize(
+    ("response", "sections", "step"),
+    [([assistant(*SAID["content"][1:])], [], 2), (None, [ENV], 3), (None, [], 0)],
+    ids=["own", "delivery", "nothing"],
+)
+def test_refusal_in_the_loop_is_of_all_that_stands_in_it(
+    chat: Adapter, response: Any, sections: list[Any], step: int
+) -> None:
+    """Z6: also what an earlier dispatch of the turn put there."""
+    chat.send(U1, sections=sections)
+    work(chat, response=response, sections=sections)
+    last = chat.loop(*WORK2, sections=sections)
+
+    assert refuse(chat, last) == step
+
+
+def test_asking_for_reasoning_is_an_edit_to_leave_out(store: Store) -> None:
+    """Z6: where the provider does not know what it is asked to include."""
+    chat = Adapter(store, api="responses", model="o3")
+    sent = chat.send(U1)
+
+    assert sent.result.include != ()
+    assert refuse(chat, sent) == 1
+    assert chat.send(U1).result.include == ()
+
+
+def test_step_is_kept_until_the_identity_changes(chat: Adapter) -> None:
+    """Z6: over restarts and turns; another model begins anew, and then so does this one."""
+    chat.send(U1)
+    chat.end(plain("hi"), response=[assistant(thinking(), "hi")])
+    refuse(chat, chat.send(U1, plain("hi"), U2))
+    chat.restart()
+
+    held = chat.send(U1, plain("hi"), U2)
+    chat.identity["model"] = "other"
+    chat.send(U1, plain("hi"), U2)
+    chat.identity["model"] = "claude-test"
+    again = chat.send(U1, plain("hi"), U2)
+
+    assert [b"sig" in b"".join(sent.array) for sent in (held, again)] == [False, True]
+
+
+# Growth (C1)
+
+
+def play_turn(chat: Adapter, history: list[dict[str, Any]], n: int) -> list[list[bytes]]:
+    """Play turn N behind HISTORY, which grows by it; return what was sent."""
+    ids = {f"c{n}-{m}": f"result {n} {m}" for m in range(2)}
+    said = assistant(thinking(f"t{n}", f"s{n}"), *(call(id=id, n=n) for id in ids))
+    shown = built(said, ids, backwards=True)
+    history.append(message(f"prompt {n}"))
+    first = chat.send(*history, sections=[ENV])
+    elements = looped(said, ids, streamed=True)
+    second = chat.loop(*elements, span=shown, response=[said], sections=[ENV])
+    text = f"answer {n}"
+    chat.end(plain(text), response=[assistant(thinking(f"u{n}", f"v{n}"), text)])
+    history += [*shown, plain(text)]
+    return [first.array, second.array]
+
+
+def test_turns_with_fragments_grow_by_what_is_new(chat: Adapter) -> None:
+    """C1: rows, objects and bytes of each turn are the same, and each request can be rebuilt."""
+    history: list[dict[str, Any]] = []
+    arrays: list[list[bytes]] = []
+    sizes: list[tuple[int, int, int]] = []
+    for n in range(10, 22):
+        arrays += play_turn(chat, history, n)
+        _, rows, requests, objects = content(chat.store)
+        with chat.store.read() as reader:
+            stored = sum(len(reader.object(name)) for name in objects)
+        sizes.append((len(rows), len(objects), stored))
+        assert all(len(request.rows) <= 5 for request in requests)
+
+    grown = {
+        tuple(b - a for a, b in zip(before, after, strict=True))
+        for before, after in itertools.pairwise(sizes)
+    }
+    assert len(grown) == 1
+    chat.restart()
+    assert [rebuilt(chat, seq + 1) for seq in range(24)] == [digests(array) for array in arrays]
+
+
+def test_turn_reads_the_same_however_long_the_log_is(
+    chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q1, B2: in deltas neither a prepare nor a commit reads what stands in front."""
+    counts: Counter[str] = Counter()
+    for name in ("object", "rows", "request", "requests"):
+        monkeypatch.setattr(Reader, name, counted(getattr(Reader, name), name, counts))
+    history: list[dict[str, Any]] = []
+    reads: list[Counter[str]] = []
+    for n in range(10, 30):
+        counts.clear()
+        play_turn(chat, history, n)
+        reads.append(counts.copy())
+
+    assert chat.resyncs == 0
+    assert reads[2:] == [reads[2]] * 18
+    assert reads[2]["rows"] == 0
+
+
+def counted(method: Any, name: str, counts: Counter[str]) -> Any:
+    """Return METHOD with its calls counted under NAME."""
+
+    def call_counted(*args: Any) -> Any:
+        counts[name] += 1
+        return method(*args)
+
+    return call_counted

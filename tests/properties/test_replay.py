@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -21,8 +22,19 @@ from hypothesis import strategies as st
 
 from retention.model import Face
 from retention.request import NO_EDITS, NO_FRAGMENTS
+from retention.store import Store
 from tests.dialects import Element, looped, plain, rebuilt, translate
-from tests.helpers import Harness, Sending, assistant, call, message, section, thinking
+from tests.helpers import (
+    Adapter,
+    Harness,
+    Prepared,
+    Sending,
+    assistant,
+    call,
+    message,
+    section,
+    thinking,
+)
 
 EXAMPLES = 20
 
@@ -139,12 +151,12 @@ class Player:
             held, self.late = self.late, []
             if isinstance(step, Turn):
                 self.turn(step)
-            elif step.kind in SETTINGS:
-                self.change(step)
-            else:
+            elif step.kind not in SETTINGS:
                 self.edit(step)
             for sending in held:
                 self.chat.commit(sending)
+            if isinstance(step, Edit) and step.kind in SETTINGS:
+                self.change(step)
             self.snapshots.append(self.buffer.copy())
         return self
 
@@ -410,6 +422,48 @@ def test_bound_reasoning_of_an_unedited_conversation_is_kept(script: Script):
     final = player.chat.prepare(*player.elements(), message("next"))
     kept = [signature for *_, signature in walk([json.loads(raw) for raw in final.array])]
     assert kept == list(player.signatures)
+
+
+class Wired(Adapter):
+    """A client of the service with the settings of a client of the core."""
+
+    def __init__(self, store: Store, api: str = "anthropic", model: str = "claude-test") -> None:
+        super().__init__(store, api=api, model=model)
+        self.model, self.cache, self.step = model, "", 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in {"api", "model", "cache"}:
+            vars(self).get("identity", {})[name] = value
+
+    def prepare(self, *elements: Element, **options: Any) -> Prepared:
+        return super().prepare(*elements, head="{}", **options)
+
+
+class Watched(Player):
+    """A player that checks nothing but keeps what was sent."""
+
+    signs = False  # type: ignore[assignment]
+
+    def check(self, sending: Any, made: list[bytes], due: Counter[str]) -> None:
+        self.sent.append(sending)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(Path(tmp_path_factory.mktemp("replay")) / "store")
+
+
+@pytest.mark.parametrize("profile", ["anthropic", "chat", "responses", "gemini", "bedrock"])
+@given(SCRIPTS)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_service_sends_what_the_core_plans(store: Store, profile: str, script: Script):
+    """L3, Q1, R1: over the wire, from the disk, with bodies of responses, and restarted."""
+    script = [step for step in script if not isinstance(step, Edit) or step.kind != "step"]
+    core = Watched(Harness(**PROFILES[profile])).play(script)
+    real = Watched(Wired(store, **PROFILES[profile])).play(script)  # type: ignore[arg-type]
+
+    assert [sending.array for sending in real.sent] == [s.array for s in core.sent]
 
 
 def whole(step: Turn | Edit) -> Turn | Edit:
