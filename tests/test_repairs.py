@@ -5,6 +5,7 @@ Rules F7 and G4: ids of calls, reasoning that must be there, neighbours that mus
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -129,3 +130,74 @@ def test_preset_prompt_goes_out_as_it_was_sent(shape: str, delta: bool):
 
     assert sent.due == {}
     assert sent.array[: len(first.array)] == first.array
+
+
+# Context that gptel puts in front of the newest prompt (case S16)
+
+
+def asked(chat: Harness, history: list[Element], n: int, context: str) -> Sending:
+    """Send prompt N behind HISTORY with CONTEXT in front of it; it stands in HISTORY without."""
+    prompt = message(f"prompt {n}")
+    told = message(f"{context}\n\nprompt {n}") if context else prompt
+    sent = chat.send(*history, told, prompt=prompt)
+    chat.end(plain(f"answer {n}"))
+    history += [prompt, plain(f"answer {n}")]
+    return sent
+
+
+@pytest.fixture(params=["anthropic", "openai", "gemini", "bedrock"])
+def chat(request: pytest.FixtureRequest, delta: bool) -> Harness:
+    return Harness(api=request.param, model="claude", delta=delta)
+
+
+def test_context_stays_at_its_first_boundary(chat: Harness):
+    """S16: unchanged it is not repeated; changed it is added; gone it stays where it was."""
+    history: list[Element] = []
+    arrays = [
+        asked(chat, history, n, context).array
+        for n, context in enumerate(["one", "one", "two", "", "two", "one"], 1)
+    ]
+
+    told = ["one\n\n", "", "two\n\n", "", "", "one\n\n"]
+    said = [
+        each
+        for n, context in enumerate(told, 1)
+        for each in (message(f"{context}prompt {n}"), plain(f"answer {n}"))
+    ]
+    assert arrays[-1] == chat.encode(said[:-1])
+    for before, after in itertools.pairwise(arrays):
+        assert after[: len(before)] == before
+
+
+def test_context_moves_with_the_prompt_where_the_user_wants_it(chat: Harness):
+    """S16: the option is off, everything goes out as gptel has it."""
+    chat.context = False
+    history: list[Element] = []
+    asked(chat, history, 1, "one")
+
+    sent = asked(chat, history, 2, "one")
+
+    texts = [U1, plain("answer 1"), message("one\n\nprompt 2")]
+    assert sent.array == chat.encode(texts)
+
+
+def test_context_of_a_prompt_that_was_edited_is_added_again(chat: Harness):
+    """S16: it stood with what is gone."""
+    history: list[Element] = []
+    asked(chat, history, 1, "one")
+    history[0] = message("edited")
+
+    sent = asked(chat, history, 2, "one")
+
+    assert sent.array == chat.encode([*history[:2], message("one\n\nprompt 2")])
+
+
+def test_context_comes_back_with_its_prompt_after_a_restart(chat: Harness):
+    """S16, L3: and is not added a second time."""
+    history: list[Element] = []
+    before = asked(chat, history, 1, "one").array
+    chat.restart()
+
+    sent = asked(chat, history, 2, "one")
+
+    assert sent.array == [*before, *chat.encode([plain("answer 1"), U2])]
