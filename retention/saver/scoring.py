@@ -17,7 +17,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import nlargest
 from itertools import accumulate, chain
 from math import log, prod
 from types import MappingProxyType
@@ -27,7 +26,7 @@ from retention.saver.lines import PROBLEM_WORDS, Pieces, problem_weight
 from retention.saver.segments import Segment
 
 BLOCK: Final = 4_096  # pieces that are looked at together
-SAMPLE: Final = 16_384  # pieces, at most, that say what is usual in an output
+SAMPLE: Final = 8_192  # pieces, at most, that say what is usual in an output
 RARE: Final = 512  # pieces, at most, that are candidates for their rarity
 TERMS: Final = 32  # words of a task, at most, that are looked for
 
@@ -61,39 +60,29 @@ def weigh(
     terms = _terms(task)
     problems: dict[int, float] = {}
     groups: dict[int, bytes] = {}
-    rarity: dict[int, float] = {}
     hits: dict[int, int] = {}  # piece -> the terms in it, as bits
     rare: list[tuple[float, int]] = []
     for base in range(0, len(pieces.clean), BLOCK):
         block = _Block(pieces.clean[base : base + BLOCK])
-        scores = []
-        for at, found in enumerate(zip(block.words, block.signatures, block.leads, strict=True)):
-            scores.append((usual.rarity(*found), base + at))
-        for at in block.holding(PROBLEM_WORDS):
-            weight = problem_weight(block.lines[at])
-            if weight:
-                problems[base + at] = weight
         here = range(base, base + len(block.lines))
+        forms = _forms(block.text)
+        rarity = usual.rarity(forms)
+        found = {base + at: problem_weight(block.lines[at]) for at in block.holding(PROBLEM_WORDS)}
         for at in marked.keys() & here:
-            problems[at] = max(problems.get(at, 0.0), marked[at])
+            found[at] = max(found.get(at, 0.0), marked[at])
+        for at in sorted(at for at, weight in found.items() if weight):
+            problems[at] = found[at] * (0.5 + rarity[at - base])
+            groups[at] = usual.group(forms.words[at - base])
         for bit, term in enumerate(terms):
             for at in block.beginning(term):
                 hits[base + at] = hits.get(base + at, 0) | 1 << bit
-        for at in problems.keys() & here:
-            rarity[at] = scores[at - base][0]
-            groups[at] = usual.group(block.words[at - base])
-        rare = nlargest(RARE, chain(rare, scores), key=_first)
+        best = sorted(range(len(rarity)), key=rarity.__getitem__, reverse=True)[:RARE]
+        rare = sorted([*rare, *((-rarity[at], base + at) for at in best)])[:RARE]
     return Evidence(
-        problems=_spread(
-            {at: problems[at] * (0.5 + rarity[at]) for at in sorted(problems)}, groups
-        ),
+        problems=_spread(problems, groups),
         overlap=_overlap(hits, len(terms), len(pieces.clean)),
-        rarity={at: score for score, at in rare},
+        rarity={at: -score for score, at in rare},
     )
-
-
-def _first(pair: tuple[float, int]) -> tuple[float, int]:
-    return pair[0], -pair[1]
 
 
 class _Block:
@@ -103,10 +92,6 @@ class _Block:
         self.text = "\n".join(lines).lower()
         self.lines = self.text.split("\n")
         self.starts = list(accumulate((len(line) + 1 for line in self.lines), initial=0))
-        data = self.text.encode("utf-8", "surrogatepass")
-        self.words = data.translate(_WORDS, _DIGITS).split(b"\n")
-        self.signatures = [line[:_SIGNATURE] for line in data.translate(None, _PLAIN).split(b"\n")]
-        self.leads = [line[:_LEAD] for line in data.translate(_CLASSES).split(b"\n")]
 
     def holding(self, words: Iterable[str]) -> list[int]:
         """Return the numbers of the lines that hold one of WORDS, in order."""
@@ -156,24 +141,58 @@ _SHARES = (0.4, 0.9, 0.2)  # of problems, overlap and rarity
 # Rarity
 
 
+class _Forms(NamedTuple):
+    """What is compared of lines: their words, their punctuation and how they begin."""
+
+    words: list[bytes]
+    signatures: list[bytes]
+    leads: list[bytes]
+
+
+def _forms(text: str) -> _Forms:
+    """Return what is compared of the lines of TEXT, which is in lower case."""
+    data = text.encode("utf-8", "surrogatepass")
+    return _Forms(
+        data.translate(_WORDS, _DIGITS).split(b"\n"),
+        [line[:_SIGNATURE] for line in data.translate(None, _PLAIN).split(b"\n")],
+        [line[:_LEAD] for line in data.translate(_CLASSES).split(b"\n")],
+    )
+
+
+class _Telling(dict[bytes, float]):
+    """How much each form tells, from 0 to 1: a form that is not in it is as rare as can be."""
+
+    def __init__(self, counts: Counter[bytes], total: int) -> None:
+        most = log(total + 1)
+        values = {n: max(0.0, log((total + 1) / n)) / most for n in set(counts.values())}
+        super().__init__((form, values[count]) for form, count in counts.items())
+
+    def __missing__(self, form: bytes) -> float:
+        return 1.0
+
+
 class _Usual(NamedTuple):
-    """How telling each word, punctuation and beginning of an output's lines is, from 0 to 1."""
+    """What is usual in an output."""
 
-    words: dict[bytes, float]
-    signatures: dict[bytes, float]
-    leads: dict[bytes, float]
+    words: _Telling
+    signatures: _Telling
+    leads: _Telling
 
-    def rarity(self, words: bytes, signature: bytes, lead: bytes) -> float:
-        """Return how unlike the rest a line with these features is, from 0 to 1."""
-        found = set(words.split())
-        told = sum([self.words.get(word, 1.0) for word in found]) / (len(found) + 2)
-        return (
-            0.6 * told + 0.2 * self.signatures.get(signature, 1.0) + 0.2 * self.leads.get(lead, 1.0)
-        )
+    def rarity(self, forms: _Forms) -> list[float]:
+        """Return how unlike the rest each line with these FORMS is, from 0 to 1."""
+        tell = self.words.__getitem__
+        told = {
+            line: 0.6 * sum(map(tell, words := line.split())) / (len(words) + 2)
+            for line in set(forms.words)
+        }
+        return [
+            told[words] + 0.2 * self.signatures[signature] + 0.2 * self.leads[lead]
+            for words, signature, lead in zip(*forms, strict=True)
+        ]
 
     def group(self, words: bytes) -> bytes:
         """Return what lines with these WORDS have in common with their likes: the frequent ones."""
-        return b" ".join(word for word in words.split() if self.words.get(word, 1.0) < FREQUENT)
+        return b" ".join(word for word in words.split() if self.words[word] < FREQUENT)
 
 
 FREQUENT: Final = 0.6
@@ -181,22 +200,14 @@ FREQUENT: Final = 0.6
 
 def _usual(lines: Sequence[str]) -> _Usual:
     """Return what is usual in LINES, from a sample where there are many."""
-    step = -(-len(lines) // SAMPLE)
-    sample = lines[::step] if step > 1 else lines
-    words, signatures, leads = Counter[bytes](), Counter[bytes](), Counter[bytes]()
-    for base in range(0, len(sample), BLOCK):
-        block = _Block(sample[base : base + BLOCK])
-        words.update(chain.from_iterable(set(line.split()) for line in block.words))
-        signatures.update(block.signatures)
-        leads.update(block.leads)
-    return _Usual(*(_telling(counts, len(sample)) for counts in (words, signatures, leads)))
-
-
-def _telling(counts: Counter[bytes], total: int) -> dict[bytes, float]:
-    """Return for each feature that COUNTS of TOTAL lines have how much it tells, from 0 to 1."""
-    most = log(total + 1)
-    by_count = {count: log((total + 1) / count) / most for count in set(counts.values())}
-    return {feature: by_count[count] for feature, count in counts.items()}
+    step = max(1, -(-len(lines) // SAMPLE))
+    counts = Counter[bytes](), Counter[bytes](), Counter[bytes]()
+    for base in range(0, len(lines), BLOCK * step):
+        forms = _forms("\n".join(lines[base : base + BLOCK * step : step]).lower())
+        counts[0].update(b" ".join(forms.words).split())
+        counts[1].update(forms.signatures)
+        counts[2].update(forms.leads)
+    return _Usual(*(_Telling(count, -(-len(lines) // step)) for count in counts))
 
 
 # Problems and overlap
@@ -238,8 +249,10 @@ def _overlap(hits: Mapping[int, int], terms: int, total: int) -> dict[int, float
 
     A term that stands in a third of all TOTAL pieces tells nothing.
     """
-    counts = [sum(1 for bits in hits.values() if bits >> bit & 1) for bit in range(terms)]
-    telling = [log((total + 1) / count) if 0 < 3 * count <= total + 3 else 0.0 for count in counts]
+    counts = [sum(bits >> bit & 1 for bits in hits.values()) for bit in range(terms)]
+    telling = [
+        log((total + 1) / max(count, 1)) if 3 * count <= total + 3 else 0 for count in counts
+    ]
     whole = sum(telling)
     if not whole:
         return {}

@@ -16,6 +16,7 @@ from retention.saver.lines import Pieces, size_words
 from retention.saver.scoring import Evidence
 from retention.saver.segments import Segment, bytes_of
 
+WANTED = 0.5  # share of the bound for segments that are kept whole
 HEAD, TAIL = 0.06, 0.12  # shares of the bound for the beginning and the end of an output
 HEAD_MAX, TAIL_MAX = 1_000, 2_000  # code points, at most, of them
 EACH = 0.20  # share for the clearest problem of each segment
@@ -177,8 +178,9 @@ def select(
     to what stands around, to the pieces that a format's parser PARSED, and to more of the same.
     """
     kept = Selection(pieces, segments, limit, evidence.problems)
+    free = limit - kept.cost
     for segment in wanted:
-        kept.keep(kept.pieces_of(segment))
+        kept.keep(kept.pieces_of(segment), limit - int(free * (1 - WANTED)))
     free = limit - kept.cost
     _keep_while(kept, range(len(pieces.clean)), min(free * HEAD, HEAD_MAX))
     _keep_while(kept, reversed(range(len(pieces.clean))), min(free * TAIL, TAIL_MAX))
