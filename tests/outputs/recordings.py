@@ -482,7 +482,7 @@ RECORDINGS = (
         "traceback",
         "emacs",
         "Which function is void?",
-        ("void-function orders-missing|Symbol.s function definition is void: orders-missing",),
+        ("void-function .orders-missing|Symbol.s function definition is void: orders-missing",),
         ("^(Debugger entered|Error: |Symbol)", "wrong-type-argument|Wrong type"),
     ),
     Recording(
@@ -537,7 +537,7 @@ RECORDINGS = (
     ),
     Recording(
         "webpack",
-        None,
+        "traceback",
         "js",
         "Which module can't be resolved?",
         ("Can't resolve './lost'",),
@@ -561,7 +561,7 @@ RECORDINGS = (
     ),
     Recording(
         "import_time",
-        None,
+        "csv",
         "py",
         "Which import is slowest?",
         (r"\| asyncio$", "import time: self"),

@@ -7,7 +7,7 @@ from typing import Final
 from retention.saver.formats.base import Format, Parsed, sample
 from retention.saver.formats.ci import CI
 from retention.saver.formats.compilers import COMPILERS
-from retention.saver.formats.data import DATA
+from retention.saver.formats.data import JSON, TABLES
 from retention.saver.formats.installs import INSTALLS
 from retention.saver.formats.search import SEARCHES
 from retention.saver.formats.tests import TESTS
@@ -19,6 +19,7 @@ __all__ = ["FORMATS", "Format", "Parsed", "parse"]
 
 # In the order of detection: what may hold another format comes before it.
 FORMATS: Final[tuple[Format, ...]] = (
+    *JSON,
     *CI,
     *VCS,
     *TESTS,
@@ -26,7 +27,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *INSTALLS,
     *SEARCHES,
     *TRACES,
-    *DATA,
+    *TABLES,
 )
 
 

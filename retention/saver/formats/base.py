@@ -1,15 +1,15 @@
-r"""What every format fills in, and the grammar that most of them are written as.
+"""What every format fills in, and the grammar that most of them are written as.
 
-A grammar is one pattern for each line, whose named groups are the kinds of lines:
+A grammar gives patterns for the kinds of lines, of which the first that matches holds:
 
-- `head`: begins a report (a failed test, a stack trace), which also begins a part of the output;
+- `head`: begins a report (a failed test, a stack trace), and so a part of the output;
 - `hit`: one finding on one line, with what follows it;
 - `part`: says where the findings after it are (a file); kept if one of them is;
 - `sum`: how it all ended; `dull`: nothing that a task would need.
 
-`head`, `sum`, `part` and `dull` end the report before them; other lines belong to it.  Where most
-lines are findings the first few would say little, so kinds count: a group `rule` inside a hit says
-what is found, a group `file` where, and the first finding of its rule or its file counts most.
+Lines of no kind belong to the report or the finding before them.  Where most lines are findings the
+first few would say little, so what is new counts: groups whose names begin with `rule` say what a
+hit found, a group `file` where; the first finding of its rule or its file counts most.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 from typing import Final
 
 import msgspec
 
-from retention.saver.lines import Lines, line_shape
+from retention.saver.lines import Lines
 
 SURE: Final = 1.0  # weight of a line that says what failed, or how it all ended
 ROOM: Final = 12_000  # characters of the lines that a parser keeps
+_MOST: Final = 1_000  # lines that it keeps
+_STRONG: Final = 0.1  # least weight that is told
 _REPORTS: Final = 40  # reports after which one counts half as much
 
 
@@ -59,7 +62,10 @@ _WIDTH: Final = 300  # characters of a line of a sample
 
 
 def sample(lines: list[str]) -> str:
-    """Return the beginning, the end and some of the middle of LINES, clipped: what marks see."""
+    """Return the beginning, the end and some of the middle of LINES: what marks see.
+
+    Lines are clipped, and blank ones left out, so that no pattern can run from line to line.
+    """
     count = len(lines)
     if count > 2 * _ENDS + 3 * _MIDDLE:
         starts = (0, count // 4, count // 2, 3 * count // 4, count - _ENDS)
@@ -69,7 +75,8 @@ def sample(lines: list[str]) -> str:
             for start, size in zip(starts, sizes, strict=True)
             for line in lines[start : start + size]
         ]
-    return "\n".join(line[:_WIDTH] for line in lines)
+    clipped = (line[:_WIDTH].rstrip() for line in lines)
+    return "\n".join(line for line in clipped if line)
 
 
 def signs(*patterns: str) -> Callable[[str], bool]:
@@ -79,11 +86,11 @@ def signs(*patterns: str) -> Callable[[str], bool]:
 
 
 def share(pattern: str, least: float) -> Callable[[str], bool]:
-    """Return whether PATTERN matches at least the share LEAST of a text's lines that are not blank."""
+    """Return whether PATTERN matches at least the share LEAST of the lines of a sample."""
     compiled = re.compile(pattern)
 
     def marks(text: str) -> bool:
-        lines = [line for line in text.split("\n") if line and not line.isspace()]
+        lines = text.split("\n")
         hits = sum(1 for line in lines if compiled.match(line))
         return hits > 0 and hits >= least * len(lines)
 
@@ -91,31 +98,32 @@ def share(pattern: str, least: float) -> Callable[[str], bool]:
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read the lines of a format (see the module).
+    """How to read the lines of a format: `line` has a group for each kind.
 
     `inside` are the telling lines of a report, of which at most `depth` lines that are not blank
-    are kept.  An output has the format if it has one of `needs`.
+    are kept.  An output has the format if it has a line of a kind in `needs`.
     """
 
     line: re.Pattern[str]
     inside: re.Pattern[str]
     depth: int
-    needs: frozenset[str] = frozenset({"head", "hit", "sum"})
+    needs: frozenset[str]
 
 
 def grammar(
     name: str,
-    marks: Callable[[str], bool],
-    line: str,
     *,
-    inside: str = r"(?!)",
+    marks: Callable[[str], bool],
+    inside: tuple[str, ...] = ("(?!)",),
     depth: int = 0,
-    needs: Iterable[str] = ("head", "hit", "sum"),
+    needs: tuple[str, ...] = ("head", "hit", "sum"),
+    **kinds: tuple[str, ...],
 ) -> Format:
-    """Return the format NAME with the marks MARKS, whose LINE is as the module says."""
+    """Return the format NAME; KINDS are tried in the order in which they are given."""
+    groups = (f"(?P<{kind}>{'|'.join(patterns)})" for kind, patterns in kinds.items())
     rules = Grammar(
-        line=re.compile(line, re.VERBOSE),
-        inside=re.compile(inside, re.VERBOSE),
+        line=re.compile("|".join(groups)),
+        inside=re.compile("|".join(inside)),
         depth=depth,
         needs=frozenset(needs),
     )
@@ -166,11 +174,21 @@ def read(lines: list[str], rules: Grammar) -> Parsed | None:
     return chosen(lines, weights, follow, boundaries)
 
 
+def kind_of(text: str) -> str:
+    """Return what TEXT, the rest of a line, begins with, without its digits."""
+    return text[:_TELLING].translate(_NO_DIGITS).strip()
+
+
+_TELLING: Final = 40  # characters that say of which kind a message is
+_NO_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
+
+
 def novelty(hit: re.Match[str], seen: Counter[str]) -> float:
     """Return how much the finding HIT counts after those that SEEN counts, and count it."""
-    groups = hit.groupdict()
-    rule = "rule " + (groups.get("rule") or line_shape(hit.string[hit.end() :]))
-    file = "file " + (groups.get("file") or "")
+    groups = hit.groupdict(default="")
+    rule = "".join(text for group, text in groups.items() if group.startswith("rule"))
+    rule = f"rule {rule or kind_of(hit.string[hit.end() :])}"
+    file = f"file {groups.get('file', '')}"
     result = max(1 / (1 + seen[rule]), 0.6 / (1 + seen[file]))
     seen.update((rule, file))
     return result
@@ -186,10 +204,10 @@ def chosen(
     both = {**(follow or {}), **weights}
     room = ROOM
     kept = []
-    for at in sorted(both, key=lambda number: (-both[number], number)):
+    for _, at in nsmallest(_MOST, ((-weight, at) for at, weight in both.items())):
         room -= len(lines[at]) + 1
         if room < 0:
             break
         kept.append(at)
-    strong = {at: weight for at, weight in sorted(both.items()) if at in weights or weight >= 0.3}
+    strong = {at: weight for at, weight in both.items() if weight >= _STRONG}
     return Parsed(kept=tuple(sorted(kept)), boundaries=tuple(boundaries), weights=strong)

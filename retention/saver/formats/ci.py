@@ -6,12 +6,14 @@ import re
 from collections import Counter
 from typing import Final
 
-from retention.saver.formats.base import SURE, Format, Parsed, chosen, share
-from retention.saver.lines import Lines, is_problem_line, line_shape
+from retention.saver.formats.base import SURE, Format, Parsed, chosen, kind_of, share
+from retention.saver.lines import Lines, is_problem_line
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
 _LINE = re.compile(rf"(?P<group>[^\t]+\t[^\t]+\t)?\ufeff?{_TIME} ?")
-_MARK = re.compile(r"##\[(?P<mark>error|warning|group|endgroup|command|section|debug)\]|::(?P<word>error|warning)\b")
+_MARK = re.compile(
+    r"##\[(?P<mark>error|warning|group|endgroup|command|section|debug)\]|::(?P<word>error|warning)\b"
+)
 _BEFORE: Final = 3  # lines before the first error of a step that explain it
 _WEIGHTS: Final = {"error": SURE, "warning": 0.5, "group": 0.3, "command": 0.2, "section": 0.2}
 
@@ -47,7 +49,7 @@ def _parse(lines: Lines) -> Parsed | None:
         elif kind in _WEIGHTS:
             follow[at] = _WEIGHTS[kind]
         elif is_problem_line(line[head.end() :]):
-            shape = line_shape(line[head.end() :])
+            shape = kind_of(line[head.end() :])
             weights[at] = 0.9 / (1 + seen[shape])
             seen[shape] += 1
     if not read:

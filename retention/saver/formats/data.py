@@ -9,19 +9,15 @@ from typing import Final
 import msgspec
 
 from retention.saver.formats.base import SURE, Format, Parsed, chosen
-from retention.saver.lines import Lines, is_problem_line
+from retention.saver.lines import Lines
 
 _OPENING = re.compile(r"\s*[\[{]")
 _DEEP: Final = 2  # levels of indentation at which a value's parts begin
 
 
 def _parse_json(lines: Lines) -> Parsed | None:
-    """Keep what speaks of problems; a value's parts begin at its outer members."""
-    if not _is_json(lines):
-        return None
-    clean = lines.clean
-    problems = {at: 0.5 for at, line in enumerate(clean) if is_problem_line(line)}
-    return chosen(clean, {}, problems, _outer(clean))
+    """Say where the outer members of a value begin; none of them is worth more than another."""
+    return Parsed(kept=(), boundaries=tuple(_outer(lines.clean))) if _is_json(lines) else None
 
 
 def _is_json(lines: Lines) -> bool:
@@ -85,7 +81,7 @@ def _cells(row: str, separator: str) -> list[str]:
 
 
 def _is_table(text: str) -> bool:
-    return _separator([row for row in text.split("\n") if row]) is not None
+    return _separator(text.split("\n")) is not None
 
 
 def _parse_table(lines: Lines) -> Parsed | None:
@@ -99,9 +95,7 @@ def _parse_table(lines: Lines) -> Parsed | None:
     return chosen(lines.clean, {rows[0][0]: SURE, **odd})
 
 
-DATA: Final[tuple[Format, ...]] = (
-    Format(
-        name="json", marks=lambda text: _OPENING.match(text) is not None, parse=_parse_json
-    ),
-    Format(name="csv", marks=_is_table, parse=_parse_table),
+JSON: Final[tuple[Format, ...]] = (
+    Format(name="json", marks=lambda text: _OPENING.match(text) is not None, parse=_parse_json),
 )
+TABLES: Final[tuple[Format, ...]] = (Format(name="csv", marks=_is_table, parse=_parse_table),)

@@ -6,27 +6,43 @@ from typing import Final
 
 from retention.saver.formats.base import Format, grammar, signs
 
+_NPM_RESULT = r"(?:added|removed|changed|up to date|audited)\b.*(?:packages?|in \d)"
+
 INSTALLS: Final[tuple[Format, ...]] = (
     grammar(
         "install",
-        signs(
-            r"^(?:added|removed|changed|up to date|audited)\b.* (?:packages?|in \d+)|^npm (?:ERR!|error|warn|WARN|http) "
-            r"|^ *(?:Successfully installed|Installing collected packages|Requirement already|Collecting|ERROR: Could not"
-            r"|ERROR: Cannot install) |^\d+ upgraded, \d+ newly installed|^(?:Reading package lists|E: )"
-            r"|^(?:Setting up|Unpacking) \S+ \(",
+        marks=signs(
+            rf"^{_NPM_RESULT}"
+            r"|^npm (?:ERR!|error|warn|WARN|http) "
+            r"|^ *(?:Successfully installed|Installing collected packages|Requirement already) "
+            r"|^ *(?:Collecting|ERROR: Could not|ERROR: Cannot install) "
+            r"|^\d+ upgraded, \d+ newly installed"
+            r"|^(?:Setting up|Unpacking) \S+ \("
         ),
-        r"""
-        (?P<sum>(?:added|removed|changed|up\ to\ date|audited)\b.*(?:packages?|in\ \d)|.*\bvulnerabilit
-            |\s*Successfully\ (?:installed|built|uninstalled)|\d+\ upgraded,\ |Done\ in\ |Failed\ to\ build
-            |\s*(?:ERROR|error):\ |[EW]:\ |dpkg:\ error|Errors\ were\ encountered)
-        |(?P<head>The\ conflict\ is\ caused\ by|\s*×\ )
-        |(?P<hit>npm\ (?:ERR!|error|warn|WARN)\ *(?P<rule>\S+)|\s*(?:WARNING|DEPRECATION|warning):\ )
-        |(?P<part>(?:Setting\ up|Removing)\ )
-        |(?P<dull>npm\ |\s*(?:Collecting|Downloading|Using\ cached|Preparing|Requirement\ already|Looking\ in
-            |Building\ wheel|Created\ wheel|Stored\ in|Installing|Obtaining|━)|Get:\d|Hit:\d|Ign:\d|Selecting\ |Unpacking\ |Preparing\ |Processing\ 
-            |\(Reading\ |Reading\ |Building\ )
-        """,
-        inside=r"\S",
+        hit=(
+            r"npm (?:ERR!|error|warn|WARN) *(?P<rule>\S+)",
+            r"\s*(?:WARNING|DEPRECATION|warning): ",
+            "(?:Setting up|Removing) ",
+        ),
+        dull=(
+            "npm ",
+            r"\s*(?:Collecting|Downloading|Using cached|Preparing|Requirement already) ",
+            r"\s*(?:Looking in|Building wheel|Created wheel|Stored in|Installing|Obtaining|━)",
+            r"(?:Get|Hit|Ign):\d",
+            r"(?:Selecting|Unpacking|Processing|\(?Reading|Building) ",
+        ),
+        sum=(
+            _NPM_RESULT,
+            r"(?:\d+|found \d+) .*\bvulnerabilit",
+            r"\s*Successfully (?:installed|built|uninstalled)",
+            r"\d+ upgraded, ",
+            "Done in ",
+            "Failed to build",
+            r"\s*(?:ERROR|error): ",
+            "[EW]: |dpkg: error|Errors were encountered",
+        ),
+        head=("The conflict is caused by", r"\s*\u00d7 "),
+        inside=(r"\S",),
         depth=12,
         needs=("sum", "hit"),
     ),

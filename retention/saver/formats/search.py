@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import Final
 
-from retention.saver.formats.base import Format, Parsed, chosen, share
-from retention.saver.lines import Lines, line_shape
+from retention.saver.formats.base import Format, Parsed, chosen, kind_of, share
+from retention.saver.lines import Lines
 
 # A path that a number follows; a time of day or a date before it is no path.
 _PATH = r"(?![\d-]*\d[T\d]*:\d\d)(?:[^\s:]*/[^\s:]*|[^\s:]*\.[A-Za-z]\w*|Makefile)"
@@ -47,7 +47,7 @@ def _parse_hits(lines: Lines) -> Parsed | None:
         hits += 1
         if hit["sign"] == "-":
             continue  # a line of context
-        shape = line_shape(line[hit.end() :])
+        shape = kind_of(line[hit.end() :])
         if not files[file] and not heading:
             boundaries.append(at)
         follow[at] = max(0.6 / (1 + files[file]), 0.5 / (1 + shapes[shape]))
@@ -69,12 +69,8 @@ _TOTAL = re.compile(r"total [\d.]+\w?$|\d+ director(?:y|ies)(?:, \d+ files?)?$")
 _KIND = re.compile(r"\.\w+$")
 
 
-def _listed(text: str) -> bool:
-    return _ENTRIES(text)
-
-
-_ENTRIES = share(
-    rf"{_LONG.pattern}|{_TREE.pattern}|{_ENTRY.pattern}|{_TOTAL.pattern}|\S*/?\S*:$", 0.9
+_is_listing = share(
+    rf"{_LONG.pattern}|{_TREE.pattern}|{_ENTRY.pattern}|{_TOTAL.pattern}|\S+:$", 0.9
 )
 
 
@@ -133,5 +129,5 @@ def _grows(text: str) -> bool:
 
 SEARCHES: Final[tuple[Format, ...]] = (
     Format(name="search", marks=_found, parse=_parse_hits),
-    Format(name="listing", marks=_listed, parse=_parse_listing),
+    Format(name="listing", marks=_is_listing, parse=_parse_listing),
 )

@@ -6,25 +6,42 @@ from typing import Final
 
 from retention.saver.formats.base import Format, grammar, signs
 
-_FOREIGN = r"(?:node:|java\.|jdk\.|sun\.|/rustc/|/usr/|.*(?:site-packages|node_modules|dist-packages)/)"
+# Frames of code that is not the user's.
+_FOREIGN = (
+    r"(?:node:|java\.|jdk\.|sun\.|/rustc/|/usr/|.*(?:site-packages|node_modules|dist-packages)/)"
+)
 
 TRACES: Final[tuple[Format, ...]] = (
     grammar(
         "traceback",
-        signs(
-            r"^\s*Traceback \(most recent call last\):|^Exception in thread |^panic: |^goroutine \d+ \["
-            r"|\bpanicked at |^Debugger entered|^Error: [a-z-]+ \(|^\s+at .*:\d+:\d+\)?$|^\tat .*\(.*\)$",
+        marks=signs(
+            r"^\s*Traceback \(most recent call last\):|^Exception in thread |^panic: "
+            r"|^goroutine \d+ \[|\bpanicked at |^Debugger entered|^Error: [a-z-]+ \("
+            r"|^\s+at .*:\d+:\d+\)?$|^\tat .*\(.*\)$",
             r'^\s*File ".*", line \d+|^\s+at |^\t\S+\.go:\d+|panicked at|^  \S*\(',
         ),
-        rf"""
-        (?P<head>\s*Traceback\ \(most\ recent|Exception\ in\ thread|\s*Caused\ by:|panic:|goroutine\ \d+\ \[
-            |thread\ '.*'.*\ panicked\ at|Debugger\ entered|Error:\ [a-z-]+\ \(|(?:file://)?/\S+:\d+$
-            |(?:Uncaught\ )?(?:[\w.$]*(?:Error|Exception))\b.*:|ERROR\ in\ |\[[A-Z_]+\]\ )
-        |(?P<dull>\s+at\ (?:.*\()?{_FOREIGN}|\s+at\ async\ .*node:|\s+\.\.\.\ \d+\ more|\s+\d+:\ (?:std|core|__rust)
-            |\t/usr/)
-        |(?P<hit>\s*File\ "(?P<file>[^"]*)",\ line\ (?P<rule>\d+)|\s+at\ |\t\S+\.go:\d+)
-        """,
-        inside=r"^\S|^\s+(?:raise|throw|return)\b|^\s\s\w",
+        dull=(
+            rf"\s+at (?:.*\()?{_FOREIGN}",
+            r"\s+at async .*node:",
+            r"\s+\.\.\. \d+ more",
+            r"\s+\d+: (?:std|core|__rust)",
+            "\t/usr/",
+        ),
+        hit=(
+            r'\s*File "(?P<file>[^"]*)", line (?P<rule>\d+)',
+            r"\s+at ",
+            r"\t\S+\.go:\d+",
+        ),
+        head=(
+            r"\s*Traceback \(most recent",  # Python
+            r"Exception in thread|\s*Caused by:",  # Java
+            r"panic:|goroutine \d+ \[",  # Go
+            "thread '.*'.* panicked at",  # Rust
+            r"Debugger entered|Symbol.s |Wrong (?:type|number)|Error: [a-z-]+ \(",  # Emacs Lisp
+            r"(?:file://)?/\S+:\d+$|(?:Uncaught )?[\w.$]*(?:Error|Exception)\b.*:",  # Node
+            r"ERROR in |\[[A-Z_]+\] ",  # builds by Node
+        ),
+        inside=(r"^\S", r"^\s+(?:raise|throw|return)\b", r"^  \w"),
         depth=5,
         needs=("head",),
     ),

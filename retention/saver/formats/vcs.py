@@ -10,7 +10,7 @@ from retention.saver.formats.base import SURE, Format, Parsed, chosen, share, si
 from retention.saver.lines import Lines
 
 _COMMIT = re.compile(r"commit [0-9a-f]{7,64}\b")
-_ONELINE = re.compile(r"(?:[*|/\\_ ]* )?[0-9a-f]{7,12} \S")
+_ONELINE = re.compile(r"(?:[*|/\\_ ]*[*|/\\_] +)?[0-9a-f]{7,12} \S")
 _CHANGED = re.compile(r" \S.* \|\s+(?:\d+|Bin )| \d+ files? changed|diff --git ")
 _FADING: Final = 60  # commits after which a subject counts half as much
 
@@ -21,7 +21,7 @@ def _parse_log(lines: Lines) -> Parsed | None:
     commits = [at for at, line in enumerate(clean) if _COMMIT.match(line)]
     if not commits:
         commits = [at for at, line in enumerate(clean) if _ONELINE.match(line)]
-        weights = {at: 0.3 for at in commits}
+        weights = dict.fromkeys(commits, 0.3)
         return chosen(clean, {}, weights, commits) if commits else None
     follow: dict[int, float] = {}
     for count, at in enumerate(commits):
@@ -43,10 +43,14 @@ def _log_marks(text: str) -> bool:
     return _DECORATED(text) or _HASHES(text)
 
 
-_DECORATED = signs(r"\A\s*(?:[*|] )?commit [0-9a-f]{7,64}\b", r"^(?:Author|Date|Merge|AuthorDate|tree|    )")
+_DECORATED = signs(
+    r"\A\s*(?:[*|] )?commit [0-9a-f]{7,64}\b", r"^(?:Author|Date|Merge|AuthorDate|tree|    )"
+)
 _HASHES = share(_ONELINE.pattern, 0.9)
 
-_DIFF = re.compile(r"(?P<file>diff --git |diff --cc |Index: )|(?P<hunk>@@ )|(?P<line>[-+](?![-+]{2} ))")
+_DIFF = re.compile(
+    r"(?P<file>diff --git |diff --cc |Index: )|(?P<hunk>@@ )|(?P<line>[-+](?![-+]{2} ))"
+)
 
 
 def _parse_diff(lines: Lines) -> Parsed | None:
@@ -77,7 +81,9 @@ def _parse_diff(lines: Lines) -> Parsed | None:
 
 
 _ENTRY = re.compile(r"\t(?:(?P<what>[a-z][a-z ]*?):\s+)?\S")
-_SECTION = re.compile(r"[A-Z].*:$|On branch |HEAD detached|Your branch |nothing |no changes |You have ")
+_SECTION = re.compile(
+    r"[A-Z].*:$|On branch |HEAD detached|Your branch |nothing |no changes |You have "
+)
 
 
 def _parse_status(lines: Lines) -> Parsed | None:
@@ -104,7 +110,10 @@ VCS: Final[tuple[Format, ...]] = (
     Format(name="git_log", marks=_log_marks, parse=_parse_log),
     Format(
         name="git_diff",
-        marks=signs(r"\A(?:diff --(?:git|cc) |Index: )|^diff --git ", r"^@@ -\d|^(?:Binary|similarity|new file|deleted)"),
+        marks=signs(
+            r"\A(?:diff --(?:git|cc) |Index: )|^diff --git ",
+            r"^@@ -\d|^(?:Binary|similarity|new file|deleted)",
+        ),
         parse=_parse_diff,
     ),
     Format(
