@@ -145,11 +145,13 @@ def excerpt(
     options: Options = DEFAULTS,
     known: Known = NOTHING,
     scores: Sequence[float] | None = None,
+    *,
+    whole: bool = False,
 ) -> Excerpt:
     """Return what the model receives of OUTPUT.
 
-    SCORES are a model's, one for each segment; without them, and where none is high enough, the
-    text decides alone.
+    SCORES are a model's, one for each segment of this very output, and WHOLE what it says of the
+    task's need; without scores, and where none is high enough, the text decides alone.
     """
     text = decode(output.data)
     lines = read_lines(text)
@@ -169,7 +171,7 @@ def excerpt(
         return replace(made, why="the call narrows its output")
     name, parsed = parse(lines) or ("", Parsed(kept=()))
     made = replace(made, format=name)
-    if _needs_whole(output.task, name):
+    if whole or _needs_whole(output.task, name):
         return _page(made, text, options, known, "the task needs the whole")
     if made.chars >= options.duplicate_min_chars:
         earlier = known.earlier.get(_sameness(lines))

@@ -6,8 +6,8 @@
 - overlap: pieces that share the task's words, rare ones counting more;
 - rarity: pieces unlike the rest of the output in words, punctuation and beginning.
 
-A scorer gives one number from 0 to 1 for each segment: `local` from this evidence, `scores_of` from
-a model's answer to `questions`.  Equal inputs give equal numbers: nothing here depends on hashes,
+A scorer gives one number from 0 to 1 for each segment: `local` from this evidence, `asking` from a
+model's answer.  Equal inputs give equal numbers: nothing here depends on hashes,
 locale or time.
 """
 
