@@ -17,6 +17,7 @@ from retention.model import (
     Continuity,
     Delivery,
     Identity,
+    Output,
     Reason,
     RequestRecord,
     Row,
@@ -83,6 +84,15 @@ def shown_request(record: RequestRecord, log: Log) -> dict[str, Any]:
         "reminders": [key for d in deliveries if d for key in d.reminders],
         "reasons": [{"code": reason.code, "detail": reason.detail} for reason in record.reasons],
     }
+
+
+def shown_output(output: Output) -> dict[str, Any]:
+    """Return an output as the list of them shows it."""
+    names = (
+        "id", "tool", "call", "at", "turn", "bytes", "chars", "lines", "shown", "strategy", "why",
+        "recalls", "whole_recalls",
+    )  # fmt: skip
+    return {name: getattr(output, name) for name in names}
 
 
 def shown_object(reader: Reader, prefix: str) -> dict[str, Any]:

@@ -297,6 +297,8 @@ class Output(Struct, frozen=True):
     blob: Digest
     tool: str
     call: str = ""  # its arguments as JSON
+    task: str = ""  # the latest user turn
+    same: Digest | None = None  # what a result that a reader calls the same has too
     bytes: int = 0
     chars: int = 0
     lines: int = 0
@@ -335,7 +337,6 @@ class Conversation(Struct, frozen=True):
     next_row: RowId = 1
     next_seq: int = 1
     next_round: int = 1
-    next_output: int = 1
     turns: int = 0
     base: str = ""
     base_rows: RowId = 0

@@ -253,6 +253,109 @@ class TurnComplete(Params, frozen=True):
     whole: Text | None = None
 
 
+class OutputLimits(Params, frozen=True):
+    """Code points: `tail`, up to which a result is left alone, and `cap` of an excerpt."""
+
+    tail: int = 12_000
+    cap: int = 16_000
+
+
+class OutputSave(Params, frozen=True):
+    """A tool returned `body`, its exact bytes, for `call`, its arguments as JSON text.
+
+    `task` is the latest user turn.  `scorer` is "local", or "model": then the answer may ask for
+    scores.
+    """
+
+    conversation: str
+    tool: str
+    body: Text
+    call: str = ""
+    task: Text = ""
+    scorer: str = "local"
+    limits: OutputLimits = OutputLimits()
+
+
+class OutputScore(Params, frozen=True):
+    """A model's answer to the questions about output `id`, JSON text; empty if there is none."""
+
+    conversation: str
+    id: str
+    answer: Text = ""
+    limits: OutputLimits = OutputLimits()
+
+
+class OutputSaved(Result, frozen=True):
+    """What the model is to get: `text`, or `text_file` when large.
+
+    `id` is empty if the result was not stored, because all of it is in `text`.  `ask` are questions
+    for a model, JSON text, to be answered with `output/score`.
+    """
+
+    id: str = ""
+    text: str = ""
+    text_file: File | None = None
+    strategy: str = ""
+    why: str = ""
+    format: str = ""
+    bytes: int = 0
+    chars: int = 0
+    lines: int = 0
+    shown: int = 0
+    ask: str = ""
+
+
+class OutputRecall(Params, frozen=True):
+    """Part of output `id`, exactly: a `segment` by its id, lines `first` to `last`, lines that
+    match `pattern` with `context` around them, else all; from code point `offset` on.
+
+    `by` is "model", whose answers obey the one cap and are counted, or "user".
+    """
+
+    id: str
+    conversation: str = ""
+    segment: str = ""
+    first: int = 0
+    last: int = 0
+    pattern: str = ""
+    context: int = 2
+    offset: int = 0
+    by: str = "model"
+    cap: int = 0  # code points; 0: the default
+
+
+class OutputRecalled(Result, frozen=True):
+    """One page: `more` is where the next begins, or 0; `total` counts all code points."""
+
+    text: str = ""
+    text_file: File | None = None
+    more: int = 0
+    total: int = 0
+
+
+class OutputSearch(Params, frozen=True):
+    """Lines of a conversation's outputs that have all words of `query`, from hit `offset` on."""
+
+    conversation: str
+    query: str
+    offset: int = 0
+    cap: int = 0
+
+
+class OutputFound(Result, frozen=True):
+    """The lines, each with the id of its output and its number; `more` is where to go on, or 0."""
+
+    text: str
+    more: int = 0
+
+
+class OutputList(Params, frozen=True):
+    """The newest outputs of a conversation."""
+
+    conversation: str
+    limit: int = 100
+
+
 class InspectLog(Params, frozen=True):
     """The log of a conversation; `bodies` includes the stored texts."""
 
@@ -294,6 +397,11 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "request/refused": (Refused, RefusedStep),
     "response/record": (ResponseRecord, ResponseRecorded),
     "turn/complete": (TurnComplete, Done),
+    "output/save": (OutputSave, OutputSaved),
+    "output/score": (OutputScore, OutputSaved),
+    "output/recall": (OutputRecall, OutputRecalled),
+    "output/search": (OutputSearch, OutputFound),
+    "output/list": (OutputList, None),
     "inspect/log": (InspectLog, None),
     "inspect/object": (InspectObject, None),
     "inspect/requests": (InspectStatus, None),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import retention
-from retention import handover, planning, settling
+from retention import handover, outputs, planning, settling
 from retention.arrays import Sent, State, Step, UnheldText, common_length, make_sent
 from retention.continuity import Compared, compare
 from retention.digest import Digest, digest
@@ -33,7 +33,14 @@ from retention.errors import (
     UnsupportedProtocol,
 )
 from retention.fragments import LOOP_REPAIRED, calls_of
-from retention.inspecting import Explanation, explain, shown_object, shown_request, shown_row
+from retention.inspecting import (
+    Explanation,
+    explain,
+    shown_object,
+    shown_output,
+    shown_request,
+    shown_row,
+)
 from retention.ledger import Log
 from retention.marking import wants_marks
 from retention.model import (
@@ -75,6 +82,15 @@ from retention.protocol import (
     InspectLog,
     InspectObject,
     InspectStatus,
+    OutputFound,
+    OutputLimits,
+    OutputList,
+    OutputRecall,
+    OutputRecalled,
+    OutputSave,
+    OutputSaved,
+    OutputScore,
+    OutputSearch,
     PlanId,
     Prepare,
     Prepared,
@@ -88,6 +104,7 @@ from retention.protocol import (
 from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
+from retention.saver.excerpting import Excerpt, Options
 from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
@@ -99,6 +116,7 @@ RECOVER = 8  # requests looked at when an array of an unknown state must be reco
 MAX_HEADS = 32  # payload heads kept taken apart
 MAX_SEARCHED = 64  # newest requests among which the last one to a provider is looked for
 MAX_CHECKED = 256  # newest elements that are checked against the published rules
+MAX_PAGE = 4_000_000  # code points of an output that the user gets at a time
 MAX_TRIES = 8  # of a commit whose conversation another process keeps writing to
 
 _K = TypeVar("_K")
@@ -187,6 +205,11 @@ class Service:
             "request/refused": self.request_refused,
             "response/record": self.response_record,
             "turn/complete": self.turn_complete,
+            "output/save": self.output_save,
+            "output/score": self.output_score,
+            "output/recall": self.output_recall,
+            "output/search": self.output_search,
+            "output/list": self.output_list,
             "inspect/log": self.inspect_log,
             "inspect/object": self.inspect_object,
             "inspect/requests": self.inspect_requests,
@@ -761,6 +784,77 @@ class Service:
             identity=pending.identity, prefix=sent.prefix, thought=thought if bound else START
         )
 
+    # Tool outputs
+
+    def output_save(self, params: OutputSave) -> OutputSaved:
+        """Keep a tool result whole, and answer what the model gets of it (tool-output.md O1-O6)."""
+        self._load(params.conversation)
+        tool = outputs.Tool(
+            name=params.tool, call=params.call,
+            task=handover.read_text(params.task).decode("utf-8", "replace"), at=self.clock(),
+        )  # fmt: skip
+        data = handover.read_text(params.body)
+        made, stored = outputs.save_output(
+            self.store, params.conversation, data, tool, _options(params.limits)
+        )
+        return self._output_saved(made, stored)
+
+    def output_score(self, params: OutputScore) -> OutputSaved:
+        """Answer what the model gets of an output by another model's scores of its segments."""
+        made = outputs.score_output(
+            self.store, params.conversation, params.id, (), _options(params.limits)
+        )
+        return self._output_saved(made, stored=True)
+
+    def _output_saved(self, made: Excerpt, stored: bool) -> OutputSaved:
+        text, file = self._handed(made.text)
+        return OutputSaved(
+            id=made.id if stored else "", text=text, text_file=file,
+            strategy=made.strategy, why=made.why,
+            format=made.format, bytes=made.size, chars=made.chars, lines=made.lines,
+            shown=len(made.text),
+        )  # fmt: skip
+
+    def _handed(self, text: str) -> tuple[str, File | None]:
+        """Return TEXT for an answer, or the file that it is handed over in when it is large."""
+        data = text.encode()
+        if len(data) <= MAX_INLINE or not self.handover:
+            return text, None
+        return "", handover.write_file(self.handover, data, self._name("t"))
+
+    def output_recall(self, params: OutputRecall) -> OutputRecalled:
+        """Answer a part of a stored output, exactly as it is, with a place to go on (O7)."""
+        part = outputs.Part(
+            segment=params.segment, first=params.first, last=params.last, pattern=params.pattern,
+            context=params.context, offset=params.offset,
+        )  # fmt: skip
+        limit = MAX_PAGE if params.by == "user" else outputs.answer_limit(params.cap)
+        page, total = outputs.recall_output(self.store, params.id, part, limit)
+        if params.by == "model" and params.conversation:
+            outputs.note_recall(self.store, params.conversation, params.id, part)
+        text, file = self._handed(page.answer)
+        return OutputRecalled(text=text, text_file=file, more=page.resume or 0, total=total)
+
+    def output_search(self, params: OutputSearch) -> OutputFound:
+        """Answer the lines of a conversation's outputs that have all words of a query."""
+        text, more = outputs.search_outputs(
+            self.store, params.conversation, params.query, outputs.answer_limit(params.cap),
+            params.offset,
+        )  # fmt: skip
+        return OutputFound(text=text, more=more)
+
+    def output_list(self, params: OutputList) -> dict[str, Any]:
+        """The newest outputs of a conversation, and the ledger over them (O8)."""
+        record = self._load(params.conversation).record
+        with self.store.read() as reader:
+            found = reader.outputs(params.conversation, max(1, min(params.limit, 1000)))
+        stats = outputs.count_outputs(found, record.turns, OutputLimits().tail)
+        return {
+            "id": params.conversation,
+            "outputs": [shown_output(output) for output in found],
+            "stats": msgspec.to_builtins(stats),
+        }
+
     # Inspection: what the CLI and the Emacs views show
 
     def inspect_log(self, params: InspectLog) -> dict[str, Any]:
@@ -896,6 +990,12 @@ def _next_step(pending: Pending, step: int, *, spoken: bool) -> int:
         NO_EDITS: spoken or pending.edited or bool(sent.placed),
     }
     return next((each for each, differs in changes.items() if each > step and differs), step)
+
+
+def _options(limits: OutputLimits) -> Options:
+    if limits.tail < 1 or limits.cap < 1:
+        raise InvalidParams(f"limits of {limits.tail} and {limits.cap} code points")
+    return Options(tail_min_chars=limits.tail, excerpt_max_chars=limits.cap)
 
 
 def _breach(reason: Reason) -> Reason:

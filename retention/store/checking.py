@@ -110,7 +110,9 @@ def _conversation(session: Session, record: Conversation) -> Iterator[Problem]:
         if isinstance(output, Problem):
             yield output
         else:
-            yield from _output(record, key, output)
+            if output.number != entry_number(key):
+                detail = f"the record is of output {output.number}"
+                yield Problem(code="order", where=show_key(key), detail=detail)
             yield from _absent(session, record.id, show_key(key), output)
 
 
@@ -143,14 +145,6 @@ def _request(
         yield Problem(code="order", where=where, detail=f"its parent is {request.parent}")
     named = {*request.rows, *request.delivered, *request.changed}
     yield from _unknown(where, named, known)
-
-
-def _output(record: Conversation, key: bytes, output: Output) -> Iterator[Problem]:
-    where = show_key(key)
-    if output.number != entry_number(key):
-        yield Problem(code="order", where=where, detail=f"the record is of output {output.number}")
-    if output.number >= record.next_output:
-        yield Problem(code="order", where=where, detail=f"the next one is {record.next_output}")
 
 
 def _unknown(where: str, named: Iterable[RowId], known: set[RowId]) -> Iterator[Problem]:

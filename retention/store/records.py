@@ -49,6 +49,8 @@ def references(record: Record) -> Iterator[Digest]:
         yield from record.alias
         if record.origin is not None:
             yield record.origin.identity
+    elif isinstance(record, Output) and record.same is not None:
+        yield record.same
     elif isinstance(record, RequestRecord):
         yield record.identity
     elif isinstance(record, Conversation) and record.refusal is not None:
