@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from retention.digest import Digest, to_hex
 from retention.errors import DamagedObject, StoreError
-from retention.model import START, Conversation, Output, RequestRecord, Row, RowId, Struct
+from retention.model import START, Conversation, RequestRecord, Row, RowId, Struct
 from retention.store.records import Reader, Record, needed, references, verify
 from retention.store.tables import (
     CONVERSATIONS,
