@@ -15,13 +15,14 @@ from retention.digest import Digest
 from retention.errors import DamagedObject, InvalidParams, UnknownConversation, UnknownObject
 from retention.model import Output, Struct
 from retention.rendering import CAP_VARIABLE, result_cap
-from retention.saver import excerpting, recalling
+from retention.saver import asking, excerpting, recalling
 from retention.saver.formats import parse
 from retention.saver.lines import read_lines, read_pieces
 from retention.saver.segments import Segment, split
 from retention.store import Store, Writer
 
 EARLIER = 1_000  # newest outputs of a conversation among which an equal one is looked for
+JUDGED = ("format", "segments", "generic")  # strategies that a model's scores may replace
 BYTES_PER_TOKEN = 4  # of an estimate, as in continuity
 HIGH_RATE = 0.1  # a recall rate above it means that too little is shown (O8)
 
@@ -98,15 +99,33 @@ def save_output(
     return made, stored
 
 
-def score_output(
-    store: Store, id: str, name: str, scores: Sequence[float], options: excerpting.Options
-) -> excerpting.Excerpt:
-    """Decide again what the model gets of output NAME, by a model's SCORES of its segments."""
+def ask_about(store: Store, id: str, name: str) -> asking.Inquiry:
+    """Return what to ask a model about output NAME of conversation ID (O5)."""
     kept = find_output(store, id, name)
-    tool = Tool(name=kept.tool, call=kept.call, task=kept.task)
+    text = excerpting.decode(read_output(store, name))
+    parsed = parse(read_lines(text))
+    return asking.ask(
+        text, segments_of(text), format=parsed[0] if parsed else "",
+        task=kept.task, tool=kept.tool, call=kept.call,
+    )  # fmt: skip
+
+
+def score_output(
+    store: Store, id: str, name: str, answer: str, options: excerpting.Options
+) -> excerpting.Excerpt:
+    """Decide again what the model gets of output NAME, by ANSWER, a model's JSON text.
+
+    An answer of another form leaves what was decided without it.  Raise UnknownObject.
+    """
+    kept = find_output(store, id, name)
     data = read_output(store, name)
-    output = excerpting.Output(data=data, task=tool.task, tool=tool.name, call=tool.call)
-    made = excerpting.excerpt(output, options, scores=scores)
+    judged = asking.judge(answer, segments_of(excerpting.decode(data)))
+    made = excerpting.excerpt(
+        excerpting.Output(data=data, task=kept.task, tool=kept.tool, call=kept.call),
+        options,
+        scores=judged.scores if judged else None,
+        whole=judged is not None and judged.whole,
+    )
 
     def apply(writer: Writer) -> None:
         excerpt = writer.put_object("blob", made.text.encode())

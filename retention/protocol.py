@@ -288,8 +288,9 @@ class OutputScore(Params, frozen=True):
 class OutputSaved(Result, frozen=True):
     """What the model is to get: `text`, or `text_file` when large.
 
-    `id` is empty if the result was not stored, because all of it is in `text`.  `ask` are questions
-    for a model, JSON text, to be answered with `output/score`.
+    `id` is empty if the result was not stored, because all of it is in `text`.  `ask`, or
+    `ask_file`, is what to ask a model, JSON text with `prompt` and `schema`; its answer goes into
+    `output/score`.
     """
 
     id: str = ""
@@ -303,6 +304,7 @@ class OutputSaved(Result, frozen=True):
     lines: int = 0
     shown: int = 0
     ask: str = ""
+    ask_file: File | None = None
 
 
 class OutputRecall(Params, frozen=True):

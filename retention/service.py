@@ -797,13 +797,19 @@ class Service:
         made, stored = outputs.save_output(
             self.store, params.conversation, data, tool, _options(params.limits)
         )
-        return self._output_saved(made, stored)
+        saved = self._output_saved(made, stored)
+        if params.scorer != "model" or made.strategy not in outputs.JUDGED:
+            return saved
+        inquiry = outputs.ask_about(self.store, params.conversation, made.id)
+        asked, file = self._handed(msgspec.json.encode(inquiry).decode())
+        return msgspec.structs.replace(saved, ask=asked, ask_file=file)
 
     def output_score(self, params: OutputScore) -> OutputSaved:
         """Answer what the model gets of an output by another model's scores of its segments."""
         made = outputs.score_output(
-            self.store, params.conversation, params.id, (), _options(params.limits)
-        )
+            self.store, params.conversation, params.id,
+            handover.read_text(params.answer).decode("utf-8", "replace"), _options(params.limits),
+        )  # fmt: skip
         return self._output_saved(made, stored=True)
 
     def _output_saved(self, made: Excerpt, stored: bool) -> OutputSaved:

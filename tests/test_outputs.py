@@ -179,6 +179,30 @@ def test_search_goes_on_where_it_stopped(client: Client) -> None:
     assert len(seen) == len(set(seen)) == 900
 
 
+def test_scores_of_a_model_choose_the_segments(client: Client) -> None:
+    """O5: what is asked names each segment; any other answer leaves the excerpt as it was."""
+    saved = client.save(BROKEN, scorer="model", task="What happened at step 800?")
+    asked = json.loads(saved.ask or Path(saved.ask_file.file).read_text())
+    names = [name for name in asked["schema"]["properties"] if name != "whole"]
+    answer = dict.fromkeys(names, 0.1) | {"whole": 0.0, names[-1]: 0.9}
+
+    scored = client.call(
+        "output/score", conversation=client.id, id=saved.id, answer=json.dumps(answer)
+    )
+    unscored = client.call("output/score", conversation=client.id, id=saved.id, answer="no")
+
+    assert scored.strategy == "segments"
+    assert scored.text != saved.text
+    assert "step 899" in scored.text
+    assert unscored.text == saved.text
+
+
+def test_nothing_is_asked_of_what_needs_no_scores(client: Client) -> None:
+    assert client.save("short", scorer="model").ask == ""
+    client.save(BROKEN)
+    assert client.save(BROKEN, scorer="model").ask == ""
+
+
 def test_bad_input_changes_nothing(client: Client) -> None:
     id = client.save(BROKEN).id
 
