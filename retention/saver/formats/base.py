@@ -135,7 +135,7 @@ def read(lines: list[str], rules: Grammar) -> Parsed | None:
     match, inside = rules.line.match, rules.inside.search
     found = set[str]()
     weights: dict[int, float] = {}
-    follow: dict[int, float] = {}  # lines kept with a report, and how much they say
+    follow: dict[int, float] = {}  # what else is kept of a report
     boundaries: list[int] = []
     seen = Counter[str]()
     reports = left = 0
@@ -147,7 +147,10 @@ def read(lines: list[str], rules: Grammar) -> Parsed | None:
         if hit is None or kind is None:
             if left and line and not line.isspace():
                 left -= 1
-                follow[at] = 0.8 * weight if inside(line) else 0.1 * weight
+                if inside(line):
+                    weights[at] = 0.8 * weight
+                else:
+                    follow[at] = 0.1 * weight
             continue
         found.add(kind)
         if kind == "sum":
@@ -200,7 +203,10 @@ def chosen(
     follow: dict[int, float] | None = None,
     boundaries: Iterable[int] = (),
 ) -> Parsed:
-    """Return as much of what WEIGHTS and FOLLOW say of LINES as there is room for, best first."""
+    """Return as much of what WEIGHTS and FOLLOW say of LINES as there is room for, best first.
+
+    WEIGHTS are of lines that report something, FOLLOW of others that are worth keeping.
+    """
     both = {**(follow or {}), **weights}
     room = ROOM
     kept = []
@@ -209,5 +215,5 @@ def chosen(
         if room < 0:
             break
         kept.append(at)
-    strong = {at: weight for at, weight in both.items() if weight >= _STRONG}
+    strong = {at: weight for at, weight in weights.items() if weight >= _STRONG}
     return Parsed(kept=tuple(sorted(kept)), boundaries=tuple(boundaries), weights=strong)

@@ -10,6 +10,7 @@ _FILE = r"(?P<file>[^\s:(][^:(\n]*)"
 _PLACE = r":\d+(?::\d+)?: "  # line and column
 _LEVEL = "(?:[Ff]atal )?(?:[Ee]rror|[Ww]arning)"
 _CODE = r"(?:[A-Z]+\d+|[a-z]+(?:-[a-z]+)+)"  # of a rule of ruff
+_MYPY = r"(?:error|warning): (?:.*\[(?P<rule>[a-z-]+)\]$)?"
 _TSC = rf"{_FILE}(?:\(\d+,\d+\)|:\d+:\d+)(?::| -) (?:error|warning) (?P<rule>TS\d+)"
 
 COMPILERS: Final[tuple[Format, ...]] = (
@@ -41,10 +42,12 @@ COMPILERS: Final[tuple[Format, ...]] = (
     ),
     grammar(
         "eslint",
-        marks=signs(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S", r"^\s*✖ \d+ problems?|^\S*[/\\.]\S*$"),
+        marks=signs(
+            r"^\s+\d+:\d+\s+(?:error|warning)\s+\S", r"^\s*✖ \d+ problems?|^(?=\S*[/\\.])\S+$"
+        ),
         hit=(r"\s+\d+:\d+\s+(?:error|warning)\s+(?:\S.*\s\s(?P<rule>[\w@/-]+)$)?",),
         sum=(r"\s*✖ \d+ problem", r"\s+\d+ errors? and \d+ warning"),
-        part=(r"\S*[/\\.]\S*$",),
+        part=(r"(?=\S*[/\\.])\S+$",),
         depth=1,
         needs=("hit",),
     ),
@@ -85,8 +88,7 @@ COMPILERS: Final[tuple[Format, ...]] = (
         ),
         dull=(rf"[^\s:]+{_PLACE}note:",),
         hit=(
-            rf"(?P<file>[^\s:]+){_PLACE}(?:(?:error|warning): (?:.*\[(?P<rule>[a-z-]+)\]$)?"
-            rf"|(?P<rule_short>{_CODE})\b)",
+            rf"(?P<file>[^\s:]+){_PLACE}(?:{_MYPY}|(?P<rule_ruff>{_CODE})\b)",
             rf"(?P<rule_full>{_CODE}) (?:\[\*\] )?\S",
         ),
         sum=(r"Found \d+", "Success:", r"\[\*\] \d+ fixable", "All checks passed", "No fixes"),

@@ -21,7 +21,7 @@ TRACES: Final[tuple[Format, ...]] = (
             r'^\s*File ".*", line \d+|^\s+at |^\t\S+\.go:\d+|panicked at|^  \S*\(',
         ),
         dull=(
-            rf"\s+at (?:.*\()?{_FOREIGN}",
+            rf"\s+at (?:[^(]*\()?{_FOREIGN}",
             r"\s+at async .*node:",
             r"\s+\.\.\. \d+ more",
             r"\s+\d+: (?:std|core|__rust)",
@@ -36,7 +36,7 @@ TRACES: Final[tuple[Format, ...]] = (
             r"\s*Traceback \(most recent",  # Python
             r"Exception in thread|\s*Caused by:",  # Java
             r"panic:|goroutine \d+ \[",  # Go
-            "thread '.*'.* panicked at",  # Rust
+            "thread '[^']*'[^:]* panicked at",  # Rust
             r"Debugger entered|Symbol.s |Wrong (?:type|number)|Error: [a-z-]+ \(",  # Emacs Lisp
             r"(?:file://)?/\S+:\d+$|(?:Uncaught )?[\w.$]*(?:Error|Exception)\b.*:",  # Node
             r"ERROR in |\[[A-Z_]+\] ",  # builds by Node

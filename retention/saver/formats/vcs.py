@@ -93,10 +93,11 @@ def _parse_status(lines: Lines) -> Parsed | None:
     boundaries: list[int] = []
     seen = Counter[str]()
     for at, line in enumerate(lines.clean):
-        if _SECTION.match(line):
-            weights[at] = SURE
-            boundaries.append(at)
-            seen.clear()
+        if line[:1] != "\t":
+            if _SECTION.match(line):
+                weights[at] = SURE
+                boundaries.append(at)
+                seen.clear()
             continue
         entry = _ENTRY.match(line)
         if entry is not None:
