@@ -93,7 +93,7 @@ def judge(answer: str, segments: Sequence[Segment]) -> Judgement | None:
     found = [float(one) for one in numbers if isinstance(one, int | float) and 0 <= one <= 1]
     if len(found) < len(numbers):
         return None
-    return Judgement(tuple(found[1:]), found[0] > 1 - SURE)
+    return Judgement(tuple(found[1:]), 1 - found[0] < SURE)
 
 
 def _name(number: int) -> str:

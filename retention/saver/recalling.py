@@ -157,16 +157,31 @@ def _place(id: str, begin: int, after: int, total: int, resume: int | None) -> s
 # Patterns
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]")
-_NESTED = re.compile(r"\([^)]*[*+{|?][^)]*\)+[*+{]")
 _OPEN = re.compile(r"[*+]|\{\d*,\}")
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
     """Return PATTERN, ready to match a line of any length in bearable time."""
     bare = _CLASS.sub("x", pattern)
-    if _NESTED.search(bare) or len(_OPEN.findall(bare)) > OPEN or re.search(r"\\[1-9]", pattern):
+    if _nests(bare) or len(_OPEN.findall(bare)) > OPEN or re.search(r"\\[1-9]", pattern):
         raise InvalidParams(f"the pattern repeats too much, match less at a time: {pattern}")
     try:
         return re.compile(pattern, 0 if any(map(str.isupper, bare)) else re.IGNORECASE)
     except re.error as error:
         raise InvalidParams(f"{pattern} is no regular expression: {error}") from error
+
+
+def _nests(bare: str) -> bool:
+    """Tell whether BARE, a pattern without classes, repeats a group that has a choice in it."""
+    choices = [False]
+    for at, mark in enumerate(bare):
+        if mark == "(":
+            choices.append(False)
+        elif mark == ")" and len(choices) > 1:
+            inner = choices.pop()
+            if inner and bare[at + 1 : at + 2] in {"*", "+", "{"}:
+                return True
+            choices[-1] |= inner
+        elif mark in "*+{|" or (mark == "?" and bare[at - 1 : at] != "("):
+            choices[-1] = True
+    return False

@@ -116,12 +116,13 @@ def _natural(lines: Sequence[str]) -> set[int]:
 
 def _beginnings(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the number and the kind of each of LINES that begins a part of an output."""
-    blank = framed = False
+    blank = framed = begun = False
     time = -1
     for at, line in enumerate(lines):
         if not line or line.isspace():
-            blank, framed = True, False
+            blank, framed = begun, False
             continue
+        begun = True
         first = line[0]
         if first in _FIRST:
             kind = next((kind for kind, mark in enumerate(_HEADERS) if mark.match(line)), None)
