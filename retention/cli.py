@@ -217,6 +217,70 @@ def _print_explained(requests: Sequence[Mapping[str, Any]]) -> int:
     return _print_table(columns, rows, right="01345")
 
 
+def run_outputs(options: argparse.Namespace) -> int:
+    """List a conversation's stored tool outputs, the newest first, or the ledger over them."""
+    with _Session(options) as session:
+        conversation = session.conversation(options.conversation)
+        found = session.call("output/list", conversation=conversation, limit=options.limit)
+    if options.json:
+        return _print_json(found)
+    if options.stats:
+        for name, value in found["stats"].items():
+            shown = f"{100 * value:.0f} %" if name == "rate" else value
+            print(f"{name.replace('_', ' '):15} {shown}")
+        if found["stats"]["rate"] > found["high_rate"]:
+            print("much is recalled: the limits may be too tight")
+        return EXIT_FINE
+    rows = [
+        (item["id"], str(item["turn"]), _when(item["at"]), item["tool"], str(item["bytes"]),
+         str(item["lines"]), str(item["shown"]), item["strategy"], str(item["recalls"]))
+        for item in found["outputs"]
+    ]  # fmt: skip
+    columns = ("ID", "TURN", "AT", "TOOL", "BYTES", "LINES", "SHOWN", "STRATEGY", "RECALLS")
+    return _print_table(columns, rows, right="14568")
+
+
+def run_recall(options: argparse.Namespace) -> int:
+    """Print a stored tool output, or a part of it, exactly."""
+    first, last = options.lines or (0, 0)
+    part = {"segment": options.segment, "first": first, "last": last, "pattern": options.grep}
+    offset = 0
+    with _Session(options) as session:
+        while True:
+            found = session.call(
+                "output/recall", id=options.id, by="user", offset=offset,
+                context=options.context, **part,
+            )  # fmt: skip
+            if options.json:
+                return _print_json(found)
+            # Each page begins with a line about itself; matches are no pages of one text.
+            print(_printable(found["text"].partition("\n")[2]), end="")
+            offset = found["more"]
+            if not offset:
+                return EXIT_FINE
+
+
+def run_excerpt(options: argparse.Namespace) -> int:
+    """Print what a model would get of a file, and how it came about; nothing is stored."""
+    from retention.saver import excerpting  # noqa: PLC0415 - as in _service
+
+    try:
+        data = sys.stdin.buffer.read() if options.file == "-" else Path(options.file).read_bytes()
+    except OSError as error:
+        raise InvalidParams(f"{options.file}: {error.strerror}") from None
+    output = excerpting.Output(data=data, task=options.task, tool=options.tool, call=options.call)
+    made = excerpting.excerpt(output)
+    if options.json:
+        return _print_json(_complete(made))
+    print(_printable(made.text))
+    known = f", {made.format}" if made.format else ""
+    print(
+        f"{made.strategy}{known}: {made.why}; {len(made.text)} of {made.chars} characters",
+        file=sys.stderr,
+    )
+    return EXIT_FINE
+
+
 def run_check(options: argparse.Namespace) -> int:
     """Verify every object and every reference of the store."""
     with _Session(options) as session:
@@ -303,6 +367,32 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    _add_conversation(parser)
+    parser.add_argument("--stats", action="store_true", help="the ledger instead of the list")
+    parser.add_argument(
+        "--limit", type=_count, default=1000, metavar="N", help="the last N outputs"
+    )
+
+
+def _add_recall(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the output's id, as the excerpt names it")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--segment", default="", metavar="ID", help="the segment with this id")
+    part.add_argument("--lines", type=_lines, metavar="A-B", help="these lines, from 1")
+    part.add_argument("--grep", default="", metavar="PATTERN", help="lines that match")
+    parser.add_argument(
+        "--context", type=_count, default=2, metavar="N", help="lines around those that match"
+    )
+
+
+def _add_excerpt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a file, or - for standard input")
+    parser.add_argument("--task", default="", metavar="TEXT", help="what the user asked for")
+    parser.add_argument("--tool", default="", metavar="NAME", help="the tool that returned it")
+    parser.add_argument("--call", default="", metavar="TEXT", help="the arguments of the call")
+
+
 def _add_digest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("digest", metavar="DIGEST", help="its first hexadecimal digits, or all")
 
@@ -314,6 +404,9 @@ COMMANDS: dict[str, Command] = {
     "show": Command(run_show, _add_digest),
     "requests": Command(run_requests, _add_requests),
     "explain": Command(run_explain, _add_explain),
+    "outputs": Command(run_outputs, _add_outputs),
+    "recall": Command(run_recall, _add_recall),
+    "excerpt": Command(run_excerpt, _add_excerpt),
     "check": Command(run_check, _add_nothing),
     "forget": Command(run_forget, _add_conversation),
     "compact": Command(run_compact, _add_nothing),
@@ -354,6 +447,15 @@ def _count(text: str) -> int:
     return number
 
 
+def _lines(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    numbers = _count(first), _count(last if dash else first)
+    if numbers[1] < numbers[0]:
+        raise ValueError(text)
+    return numbers
+
+
+_lines.__name__ = "lines"
 _count.__name__ = "number"  # argparse says "invalid number value"
 
 

@@ -859,6 +859,7 @@ class Service:
             "id": params.conversation,
             "outputs": [shown_output(output) for output in found],
             "stats": msgspec.to_builtins(stats),
+            "high_rate": outputs.HIGH_RATE,
         }
 
     # Inspection: what the CLI and the Emacs views show

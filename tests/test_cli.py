@@ -405,3 +405,75 @@ def test_a_closed_pipe_is_no_error(store: Path) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=20)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+# Tool outputs
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, str, str]:
+    """Return a store, the id of its conversation and that of an output of 900 lines in it."""
+    path = tmp_path / "outputs"
+    store = Store.open(path)
+    service = Service(store, clock=lambda: 1.0, random_id=lambda: "ab" * 16)
+    service.call("initialize", b'{"protocol":1}')
+    id = service.call("conversation/open", b"{}").id
+    text = "".join(f"line {n} of the log, nothing wrong here\n" for n in range(1, 901))
+    params = {"conversation": id, "tool": "run", "body": text}
+    saved = service.call("output/save", json.dumps(params).encode())
+    store.close()
+    return path, id, saved.id
+
+
+def test_outputs_lists_them_and_tells_what_they_saved(
+    kept: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, id, output = kept
+
+    assert cli.main(["--store", str(path), "outputs", id[:6]]) == 0
+    assert output in capsys.readouterr().out
+    assert cli.main(["--store", str(path), "outputs", id[:6], "--stats"]) == 0
+    assert "large           1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "lines"), [("3-4", (3, 4)), ("900", (900,))])
+def test_recall_prints_a_part_exactly(
+    kept: tuple[Path, str, str],
+    arguments: str,
+    lines: tuple[int, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, _, output = kept
+
+    assert cli.main(["--store", str(path), "recall", output, "--lines", arguments]) == 0
+    expected = [f"line {n} of the log, nothing wrong here\n" for n in lines]
+    assert capsys.readouterr().out == "".join(expected)
+
+
+def test_recall_prints_all_and_what_matches(
+    kept: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _, output = kept
+
+    assert cli.main(["--store", str(path), "recall", output]) == 0
+    assert capsys.readouterr().out.count("\n") == 900
+    assert cli.main(["--store", str(path), "recall", output, "--grep", "line 77 "]) == 0
+    assert "line 77 of" in capsys.readouterr().out
+    assert cli.main(["--store", str(path), "recall", "o000000000000"]) == 2
+
+
+def test_excerpt_shows_what_a_model_would_get_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "log"
+    lines = [f"step {n} went fine\n" for n in range(2000)]
+    lines[1000] = "fatal error: disk full\n"
+    file.write_text("".join(lines))
+
+    assert cli.main(["excerpt", str(file)]) == 0
+    shown = capsys.readouterr()
+
+    assert "fatal error: disk full" in shown.out
+    assert len(shown.out) < 16_100
+    assert "characters" in shown.err
+    assert cli.main(["excerpt", str(tmp_path / "absent")]) == 2
