@@ -519,3 +519,32 @@ def test_a_reopened_file_replays_from_the_store(
     if lost:
         accepted(lost)
         assert blocks(lost[0]) == ["Weather", "Rules"]
+
+
+@pytest.mark.parametrize(("api", "mode", "stream"), CORNERS)
+def test_steering_in_the_loop_is_part_of_its_round(
+    emacs: Emacs, provider: Loopback, api: str, mode: str, stream: bool
+) -> None:
+    """Q4, F1: what the user says while tools run stands behind their results, also later."""
+    if api == "mistral":
+        pytest.skip("its API refuses a user message behind results, whoever sends it")
+    if not emacs.eval("(if (fboundp 'gptel--handle-tool-steer) 1 0)"):
+        pytest.skip("this gptel has no steering")
+    chat = Chat(emacs, provider, api, mode, stream=stream, sections=SECTIONS)
+    steer = f"Rather be quick, chat {chat.number}!"
+    chat.answer(steer, [work(api, "cc"), answer(api, "Done.")])
+    chat.lisp(
+        "(add-hook 'gptel-post-tool-call-functions"
+        " (let ((said nil)) (lambda (&rest _) (unless said (setq said t)"
+        f" (plist-put (gptel-fsm-info gptel--fsm-last) :steering-message {json.dumps(steer)})"
+        " nil))) nil t)"
+    )
+
+    turn = chat.send("one", work(api, "aa", "bb"))
+    later = chat.send("two") + chat.send("three")
+
+    accepted(turn + later)
+    assert len(turn) == 3
+    whole(turn + later)
+    assert has(turn[1], steer)
+    assert json.dumps(array(later[-1])).count(steer) == 1
