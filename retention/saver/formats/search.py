@@ -21,11 +21,10 @@ _ENOUGH: Final = 0.6  # share of lines that are results
 
 def _parse_hits(lines: Lines) -> Parsed | None:
     """Keep of each file the first results, and of all those that are unlike the others."""
-    files = Counter[str]()
-    kinds = Counter[str]()
+    found_in: dict[int, tuple[str, str]] = {}  # the file and the kind of each result
     follow: dict[int, float] = {}
     boundaries: list[int] = []
-    heading = ""
+    heading = shown = ""
     hits = others = number = 0
     for at, line in enumerate(lines.clean):
         found = _RESULT.match(line)
@@ -46,14 +45,20 @@ def _parse_hits(lines: Lines) -> Parsed | None:
             file = heading if found["sign"] == ":" else None
         if file is None:
             continue  # what stands around a result
-        if not files[file] and not heading:
+        if file not in {shown, heading}:
+            shown = file
             boundaries.append(at)
-        kind = kind_of(line[found.end() :])
-        follow[at] = max(0.6 / (1 + files[file]), 0.5 / (1 + kinds[kind]))
-        files[file] += 1
-        kinds[kind] += 1
+        found_in[at] = file, kind_of(line[found.end() :])
     if not hits or hits < _ENOUGH * (hits + others):
         return None
+    often = Counter(kind for _, kind in found_in.values())
+    files = Counter[str]()
+    kinds = Counter[str]()
+    for at, (file, kind) in found_in.items():
+        first = 0.3 / (1 + files[file])
+        follow[at] = max(first, (0.3 + first) / often[kind] / (1 + kinds[kind]))
+        files[file] += 1
+        kinds[kind] += 1
     return chosen(lines.clean, {}, follow, boundaries)
 
 
