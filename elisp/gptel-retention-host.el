@@ -131,13 +131,30 @@ something else."
     (url-end gptel--url-parse-response)
     (edit-call gptel--inject-tool-call)
     (show-results gptel--display-tool-results)
-    (realize gptel--realize-query))
+    (realize gptel--realize-query)
+    (result gptel--process-tool-call))
   "What gptel does that concerns us, and its functions that do it.
 The arguments are: `request', those of `gptel-request'; `dispatch' and
 `realize', the state machine; `curl-end', curl's process and its status;
 `url-end', the backend and INFO, in the buffer of the response;
 `edit-call', the backend, the payload and two calls, the old and the
-new; `show-results', a list of (TOOL ARGUMENTS RESULT), and INFO.")
+new; `show-results', a list of (TOOL ARGUMENTS RESULT), and INFO;
+`result', the state machine, a tool or nil, a call and its result.")
+
+(defun gptel-retention-host-advise (advice)
+  "Add ADVICE to functions of gptel, those of them that there are.
+Its elements are (WHAT HOW FUNCTION . PROPERTIES), WHAT being one of
+`gptel-retention-host-functions' and the rest as for `advice-add'."
+  (pcase-dolist (`(,what ,how ,function . ,properties) advice)
+    (dolist (place (alist-get what gptel-retention-host-functions))
+      (when (fboundp place)
+        (advice-add place how function properties)))))
+
+(defun gptel-retention-host-unadvise (advice)
+  "Remove ADVICE, as in `gptel-retention-host-advise', from gptel."
+  (pcase-dolist (`(,what ,_how ,function . ,_properties) advice)
+    (dolist (place (alist-get what gptel-retention-host-functions))
+      (advice-remove place function))))
 
 (defun gptel-retention-host-info (fsm)
   "Return the plist of the request that FSM drives.
@@ -160,6 +177,14 @@ The value is `done', `error' or `abort'."
   "Return the buffer with the prompt of INFO that is not realized yet."
   (let ((data (plist-get info :data)))
     (and (bufferp data) (buffer-live-p data) data)))
+
+(defun gptel-retention-host-prompt-text (info)
+  "Return the newest prompt in the prompt buffer of INFO, a string."
+  (with-current-buffer (gptel-retention-host-prompt-buffer info)
+    (string-trim
+     (buffer-substring-no-properties
+      (gptel-retention-host--user-start (point-min) (point-max))
+      (point-max)))))
 
 (defun gptel-retention-host-loop-p (info)
   "Return non-nil if the request of INFO has been through a tool call.
@@ -259,6 +284,26 @@ is nil unless the last answer in it is that of an accepted request."
     (equal status "200")))
 
 ;;; Results of calls
+
+(defun gptel-retention-host-result-text (result)
+  "Return RESULT, what a tool returned, as the string that gptel sends."
+  (gptel--to-string result))
+
+(defun gptel-retention-host-block-end (info)
+  "Return where the last line of the block that INFO last inserted stands.
+The value is (BUFFER BEG END), or nil if that is no block of a tool."
+  (when-let* ((marker (plist-get info :tracking-marker))
+              (buffer (and (markerp marker) (marker-buffer marker))))
+    (with-current-buffer buffer
+      (save-excursion
+        (save-restriction
+          (widen)
+          (goto-char marker)
+          (skip-chars-backward "\n")
+          (let ((end (point)))
+            (forward-line 0)
+            (when (looking-at-p "```\\|#\\+end_tool")
+              (list buffer (point) end))))))))
 
 (defun gptel-retention-host-order-results (results info response)
   "Return RESULTS in the provider's order, each with its call.

@@ -4,8 +4,8 @@
 
 ;;; Commentary:
 
-;; The indicator in the mode line, the buffers that show the requests, the log
-;; and the objects of a conversation, and the menu.  What these show comes from
+;; The indicator in the mode line, the buffers that show the requests, the log,
+;; the objects and the tool outputs of a conversation, and the menu.  What these show comes from
 ;; the backend's `inspect' methods, which the command line tool uses as well.
 ;;
 ;; Only commands of the user wait for the backend here.
@@ -34,6 +34,11 @@
 
 (defcustom gptel-retention-log-rows 200
   "Rows that `gptel-retention-log' shows, the last ones of the log."
+  :type 'natnum
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-output-rows 200
+  "Outputs that `gptel-retention-outputs' shows, the newest first."
   :type 'natnum
   :group 'gptel-retention)
 
@@ -171,6 +176,7 @@ Signal a `user-error' if it has none yet."
   "e" #'gptel-retention-explain
   "l" #'gptel-retention-log
   "o" #'gptel-retention-show
+  "t" #'gptel-retention-outputs
   "?" #'gptel-retention-menu)
 
 (define-derived-mode gptel-retention-inspect-mode special-mode "Retention"
@@ -220,6 +226,10 @@ function without arguments that inserts.  MODE is the major mode,
                       'help-echo digest
                       'follow-link t))
 
+(defun gptel-retention-inspect-size (bytes)
+  "Return the size BYTES in a few characters."
+  (file-size-human-readable bytes nil " " "B"))
+
 (defun gptel-retention-inspect--time (seconds)
   "Return SECONDS since the epoch as a local time."
   (format-time-string "%F %T" seconds))
@@ -243,6 +253,12 @@ function without arguments that inserts.  MODE is the major mode,
                           "inspect/requests"
                           (list :id id
                                 :limit gptel-retention-status-requests))))
+         (outputs (and id
+                       (gptel-retention-rpc-capable-p "output/list")
+                       (gptel-retention-inspect--ask
+                        "output/list"
+                        (list :conversation id
+                              :limit gptel-retention-output-rows))))
          (status (gptel-retention-rpc-status)))
     (lambda ()
       (gptel-retention-inspect--heading (format "Conversation in %s" name))
@@ -253,6 +269,9 @@ function without arguments that inserts.  MODE is the major mode,
         (gptel-retention-inspect--heading "Last request")
         (dolist (line (gptel-retention-inspect--outcome last))
           (insert line "\n")))
+      (when outputs
+        (insert "\n")
+        (gptel-retention-inspect--insert-stats outputs))
       (when answer
         (insert "\n")
         (gptel-retention-inspect--insert-requests answer)))))
@@ -497,6 +516,116 @@ Interactively it is the one at point, or it is read."
               (plist-get object :text))
             "\n")))
 
+;;; Outputs of tools
+
+;;;###autoload
+(defun gptel-retention-outputs ()
+  "Show the outputs of tools that are kept of this conversation.
+It is also shown what that saves, and how often the model had to ask for
+what an excerpt left out."
+  (interactive)
+  (gptel-retention-inspect--display
+   "outputs" (gptel-retention-inspect--conversation-buffer)
+   #'gptel-retention-inspect--outputs))
+
+(defun gptel-retention-inspect--outputs ()
+  "Ask for the outputs of this conversation; return a function to insert."
+  (let* ((name (buffer-name))
+         (answer (gptel-retention-inspect--ask
+                  "output/list"
+                  (list :conversation (gptel-retention-inspect--id)
+                        :limit gptel-retention-output-rows)))
+         (outputs (plist-get answer :outputs)))
+    (lambda ()
+      (gptel-retention-inspect--heading (format "Outputs of tools in %s" name))
+      (gptel-retention-inspect--insert-stats answer)
+      (insert "\n")
+      (if (seq-empty-p outputs)
+          (insert "None kept so far.\n")
+        (seq-do #'gptel-retention-inspect--insert-output outputs)))))
+
+(defun gptel-retention-inspect--insert-stats (answer)
+  "Insert the account of outputs in ANSWER of the backend."
+  (let* ((stats (plist-get answer :stats))
+         (get (lambda (key) (or (plist-get stats key) 0))))
+    (insert (format "Outputs: %d large, %d sent as excerpts, %d repeated\n"
+                    (funcall get :large) (funcall get :excerpts)
+                    (funcall get :duplicates))
+            (format "Sent:    %d of %d characters; %d tokens less so far\n"
+                    (funcall get :shown) (funcall get :chars)
+                    (funcall get :token_turns))
+            (format "Recalls: %d, %d of them of a whole output"
+                    (funcall get :recalls) (funcall get :whole_recalls)))
+    (when (> (funcall get :rate) (or (plist-get answer :high_rate) 1))
+      (insert (format "\n         %.0f %% of the excerpts were not enough: \
+raise their limits"
+                      (* 100 (funcall get :rate)))))
+    (insert "\n")))
+
+(defun gptel-retention-inspect--insert-output (output)
+  "Insert OUTPUT, a plist, as a line and what belongs to it."
+  (let ((id (plist-get output :id))
+        (count (lambda (key) (or (plist-get output key) 0))))
+    (insert-text-button id
+                        'action (lambda (_) (gptel-retention-show-output id))
+                        'help-echo "Show the whole output"
+                        'follow-link t)
+    (insert (format "  %s  %s  %s, %d lines, %d of %d characters sent (%s)\n"
+                    (gptel-retention-inspect--time (funcall count :at))
+                    (plist-get output :tool)
+                    (gptel-retention-inspect-size (funcall count :bytes))
+                    (funcall count :lines) (funcall count :shown)
+                    (funcall count :chars) (plist-get output :strategy))
+            "      " (or (plist-get output :call) "") "\n")
+    (when (> (funcall count :recalls) 0)
+      (insert (format "      recalled %d times, %d times whole\n"
+                      (funcall count :recalls)
+                      (funcall count :whole_recalls))))))
+
+(define-derived-mode gptel-retention-output-mode gptel-retention-inspect-mode
+  "Retention-Output"
+  "Major mode of buffers that show a whole output of a tool.
+Its settings keep Emacs fast where lines are very long.
+\\{gptel-retention-output-mode-map}"
+  :interactive nil
+  (setq buffer-undo-list t
+        bidi-display-reordering nil
+        bidi-paragraph-direction 'left-to-right)
+  (setq-local bidi-inhibit-bpa t
+              long-line-threshold 5000
+              auto-hscroll-mode 'current-line))
+
+;;;###autoload
+(defun gptel-retention-show-output (id)
+  "Show the whole output of a tool that is kept as ID.
+Interactively ID is read; `gptel-retention-outputs' lists them."
+  (interactive (list (read-string "Id of the output: ")))
+  (gptel-retention-inspect--display
+   (format "output %s" id) (gptel-retention-inspect--conversation-buffer)
+   (lambda ()
+     (let ((pages (gptel-retention-inspect--pages id)))
+       (lambda () (apply #'insert pages))))
+   #'gptel-retention-output-mode))
+
+(defun gptel-retention-inspect--pages (id)
+  "Return the text of the output ID, a list of strings that join to it."
+  (let ((offset 0) pages)
+    (while offset
+      (let ((answer (gptel-retention-inspect--ask
+                     "output/recall"
+                     (list :conversation (or (gptel-retention-turn-id) "")
+                           :id id :offset offset :by "user"))))
+        ;; Each page has a heading of its own.
+        (push (replace-regexp-in-string
+               (format "\\`\\[%s: characters .*\\]\n" (regexp-quote id)) ""
+               (gptel-retention-rpc-read-text
+                (or (plist-get answer :text_file) (plist-get answer :text) ""))
+               t t)
+              pages)
+        (let ((more (or (plist-get answer :more) 0)))
+          (setq offset (and (> more offset) more)))))
+    (nreverse pages)))
+
 ;;; Sections
 
 ;;;###autoload
@@ -545,6 +674,7 @@ Interactively it is the one at point, or it is read."
     ("e" "explain" gptel-retention-explain)
     ("l" "log" gptel-retention-log)
     ("o" "object" gptel-retention-show)
+    ("t" "outputs of tools" gptel-retention-outputs)
     ("S" "sections" gptel-retention-list-sections)]
    ["Conversation"
     ("m" "turn on or off" gptel-retention-mode)

@@ -45,6 +45,7 @@
 (require 'gptel-retention-turn)
 (require 'gptel-retention-sections)
 (require 'gptel-retention-inspect)
+(require 'gptel-retention-tools)
 
 (defvar gptel-mode)
 (defvar gptel-prompt-transform-functions)
@@ -69,7 +70,8 @@ Change it when that name is an older version."
 
 (defconst gptel-retention--hooks
   '((gptel-post-tool-call-functions . gptel-retention-reminders-note-tool)
-    (gptel-retention-after-prepare-functions . gptel-retention--note))
+    (gptel-retention-after-prepare-functions . gptel-retention--note)
+    (kill-buffer-hook . gptel-retention--leave))
   "What runs in a buffer where the mode is on.")
 
 ;;;###autoload
@@ -94,20 +96,28 @@ rest."
   ;; Not local: gptel would then run it before the presets are applied.
   (add-hook 'gptel-prompt-transform-functions
             #'gptel-retention-sections-note-preset 90)
-  (gptel-retention-turn-enable))
+  (gptel-retention-turn-enable)
+  (gptel-retention-tools-enable))
 
 (defun gptel-retention--turn-off ()
   "Do what turning the mode off means in this buffer."
+  (gptel-retention-tools-disable)
   (gptel-retention-turn-disable)
   (pcase-dolist (`(,hook . ,function) gptel-retention--hooks)
     (remove-hook hook function t))
-  (unless (seq-some (lambda (buffer)
-                      (buffer-local-value 'gptel-retention-mode buffer))
-                    (buffer-list))
-    (remove-hook 'gptel-prompt-transform-functions
-                 #'gptel-retention-sections-note-preset))
+  (gptel-retention--leave)
   (gptel-retention-sections-reset)
   (gptel-retention-inspect-forget))
+
+(defun gptel-retention--leave ()
+  "Leave gptel as it was, unless the mode is on in another buffer."
+  (unless (seq-some (lambda (buffer)
+                      (and (not (eq buffer (current-buffer)))
+                           (buffer-local-value 'gptel-retention-mode buffer)))
+                    (buffer-list))
+    (remove-hook 'gptel-prompt-transform-functions
+                 #'gptel-retention-sections-note-preset)
+    (gptel-retention-tools-leave)))
 
 (defun gptel-retention--note (outcome)
   "Note OUTCOME of a prepare, unless it is a detached request's."

@@ -17,7 +17,7 @@ step is an object; its keys are applied in this order:
 
 LOG gets one JSON object a line for each request: method, params with handed-over texts read (and
 their files removed), and for `request/prepare` the whole array that base and tail stand for.  The
-body of a response is logged in hexadecimal, since it may be any bytes.
+body of a response and of an output is logged in hexadecimal, since it may be any bytes.
 
 The ordinary answer to `request/prepare` names two new states and has no edits.  States are kept as
 the real backend keeps them: an unknown base is a resync error; edits of the script are applied, so
@@ -65,7 +65,7 @@ def read_text(value):
 def read_params(method, params):
     """Return PARAMS of a METHOD with handed-over texts read."""
     texts = {key: read_text(value) for key, value in params.items()}
-    if method == "response/record":
+    if method in ("response/record", "output/save"):
         body = texts["body"]
         texts["body"] = (body.encode() if isinstance(body, str) else body).hex()
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in texts.items()}
