@@ -26,6 +26,7 @@ from retention.saver.selecting import select
 
 ID: Final = 12  # hex digits of an output's id, after its letter
 RECALL: Final = "recall_output"  # the tool by which a model recalls what it was not shown
+BLOCK: Final = 4_096  # lines that are compared together
 COMPACTION: Final = 8  # JSON this many times the bound is not tried in another notation
 
 
@@ -127,7 +128,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 def legible(text: str) -> str:
     """Return TEXT with U+FFFD for each byte that is no UTF-8."""
-    return _UNDECODED.sub("\ufffd", text)
+    return text if text.isascii() else _UNDECODED.sub("\ufffd", text)
 
 
 def sameness(text: str) -> Digest:
@@ -136,8 +137,14 @@ def sameness(text: str) -> Digest:
 
 
 def _sameness(lines: Lines) -> Digest:
-    shown = "\n".join(line.rstrip() for line in lines.clean).strip()
-    return digest("blob", shown.encode("utf-8", "surrogatepass"))
+    shown = lines.clean
+    inked = (at for at, line in enumerate(shown) if line and not line.isspace())
+    first = next(inked, len(shown))
+    last = max(inked, default=first)
+    blocks = (shown[at : min(at + BLOCK, last + 1)] for at in range(first, last + 1, BLOCK))
+    texts = ("\n".join([line.rstrip() for line in block]) for block in blocks)
+    digests = [digest("blob", text.encode("utf-8", "surrogatepass")) for text in texts]
+    return digest("blob", b"".join(digests))
 
 
 def excerpt(
@@ -153,10 +160,11 @@ def excerpt(
     SCORES are a model's, one for each segment of this very output, and WHOLE what it says of the
     task's need; without scores, and where none is high enough, the text decides alone.
     """
+    id = output_id(output.data)
     text = decode(output.data)
     lines = read_lines(text)
     made = Excerpt(
-        id=output_id(output.data),
+        id=id,
         text=legible(text),
         strategy=Strategy.WHOLE,
         why="it is short",

@@ -127,7 +127,8 @@ def test_a_pattern_that_may_take_for_ever_or_is_none_is_refused(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"line \d+ says", "foo|bar", "[*+(]", r"\(x\)+", "(?:ab)+", "(error|nothing)$", "a.*b.*c"]
+    "pattern",
+    [r"line \d+ says", "foo|bar", "[*+(]", r"\(x\)+", "(?:ab)+", "(error|nothing)$", "a.*b.*c"],
 )
 def test_ordinary_patterns_are_taken(pattern):
     recall_pattern("o1", TEXT, pattern, limit=6_000)
