@@ -25,6 +25,7 @@
 (declare-function gptel-org--strip-block-headers "ext:gptel-org")
 (declare-function gptel-org--strip-elements "ext:gptel-org")
 (declare-function gptel--parse-buffer "ext:gptel-request")
+(declare-function gptel--parse-schema "ext:gptel-request")
 (declare-function gptel--with-buffer-copy-internal "ext:gptel-request")
 
 (defvar gptel--request-alist)
@@ -223,6 +224,38 @@ That is all input, cached or not, and the output."
   (let ((info (gptel-fsm-info fsm)))
     (setf (gptel-fsm-info fsm)
           (plist-put info :post (cons function (plist-get info :post))))))
+
+;;; Requests of our own
+
+(defun gptel-retention-host-ask (prompt schema function)
+  "Ask this buffer's model PROMPT and call FUNCTION with the answer.
+SCHEMA, a plist, is that of the JSON object that it is to answer with,
+and is also given to APIs that take one.  FUNCTION gets a string or nil,
+perhaps more than once."
+  (setq-local gptel-use-tools nil
+              gptel-use-context nil
+              gptel-cache nil
+              gptel-include-reasoning nil)
+  (gptel-request prompt
+    :system (concat "Answer with one JSON object of this schema, and nothing \
+else:\n" (decode-coding-string (gptel-retention-host-encode schema) 'utf-8))
+    :schema (and (gptel-retention-host--schema-p) schema)
+    :callback (lambda (response _info)
+                (when (or (null response) (stringp response))
+                  (funcall function response)))))
+
+(defun gptel-retention-host--schema-p ()
+  "Return non-nil if gptel can give a schema to this buffer's backend."
+  (and (fboundp 'gptel--parse-schema)
+       (condition-case nil
+           (gptel--parse-schema gptel-backend (list :type "object"))
+         (cl-no-applicable-method nil))))
+
+(defun gptel-retention-host-abort (buffer)
+  "Stop the requests of BUFFER, quietly."
+  (let ((inhibit-message t)
+        (message-log-max nil))
+    (gptel-abort buffer)))
 
 ;;; Responses
 

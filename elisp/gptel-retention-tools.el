@@ -71,6 +71,29 @@ start for the provider's cache."
   :type 'boolean
   :group 'gptel-retention)
 
+(defcustom gptel-retention-output-scorer 'local
+  "Who says which parts of a large output the task needs.
+`local' is the backend itself, at once.  `model' is a model, which is
+asked in a request of its own, without secrets that the backend knows to
+look like one; if it does not answer in time, or not as it was asked to,
+the backend's own choice stands."
+  :type '(choice (const :tag "The backend" local)
+                 (const :tag "A model" model))
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-output-scorer-model nil
+  "Model that `gptel-retention-output-scorer' asks, if that is `model'.
+nil is the model of the conversation.  Otherwise it is (BACKEND . MODEL),
+the name of a gptel backend, a string, and one of its models, a symbol."
+  :type '(choice (const :tag "That of the conversation" nil)
+                 (cons (string :tag "Backend") (symbol :tag "Model")))
+  :group 'gptel-retention)
+
+(defcustom gptel-retention-output-scorer-timeout 5
+  "Seconds that a model has for its answer about an output."
+  :type 'number
+  :group 'gptel-retention)
+
 ;;; Which results
 
 (defconst gptel-retention-tools--longest-line 4000
@@ -141,31 +164,30 @@ GO-ON gets what is to be sent for it.  FSM drives the request."
             :call (gptel-retention-tools--arguments call)
             :task (gethash fsm gptel-retention-tools--tasks "")
             :body (gptel-retention-rpc-text text)
-            :scorer "local"
-            :limits (list :tail gptel-retention-output-threshold
-                          :cap gptel-retention-output-excerpt-limit))
+            :scorer (symbol-name gptel-retention-output-scorer)
+            :limits (gptel-retention-tools--limits))
       (lambda (answer)
-        (funcall go-on (gptel-retention-tools--take text answer)))))))
+        (gptel-retention-tools--have-scored
+         id answer
+         (lambda (answer)
+           (funcall go-on (gptel-retention-tools--take text answer)))))))))
+
+(defun gptel-retention-tools--limits ()
+  "Return the limits of an excerpt, in characters."
+  (list :tail gptel-retention-output-threshold
+        :cap gptel-retention-output-excerpt-limit))
 
 (defun gptel-retention-tools--take (text answer)
   "Return what is to be sent for TEXT, given ANSWER of the backend or nil.
 A string of the backend is noted as that of a kept output."
-  (let ((shown (or (gptel-retention-tools--answer-text answer)
-                   (gptel-retention-rpc-clean-string text))))
+  (let ((shown (gptel-retention-rpc-clean-string
+                (or (plist-get answer :text) text))))
     (unless (or (equal shown text)
                 (member (plist-get answer :id) '(nil "")))
       (puthash shown (list :id (plist-get answer :id)
                            :bytes (plist-get answer :bytes))
                gptel-retention-tools--kept))
     shown))
-
-(defun gptel-retention-tools--answer-text (answer)
-  "Return the text in ANSWER of the backend, fit for JSON, or nil."
-  (when-let* ((text (or (plist-get answer :text_file)
-                        (plist-get answer :text))))
-    (gptel-retention-rpc-demote "What the backend sent was not read"
-      (gptel-retention-rpc-clean-string
-       (gptel-retention-rpc-read-text text)))))
 
 (defun gptel-retention-tools--arguments (call)
   "Return the arguments of CALL as JSON text; long strings are cut.
@@ -204,10 +226,27 @@ Of a long one the end is kept: gptel may have put context in front."
 
 (defun gptel-retention-tools--ask (method params function)
   "Ask the backend METHOD with PARAMS, and call FUNCTION once, later.
-It gets the result, or nil: after an error, and when the backend does
-not answer within `gptel-retention-output-timeout' seconds.  It is
-called in this buffer, not at all if that is killed, and never within
-the backend's filter: it may wait for the backend."
+It gets the result with its texts read, or nil: after an error, and when
+the backend does not answer in `gptel-retention-output-timeout' seconds.
+It is called as `gptel-retention-tools--once' says."
+  (let ((finish (gptel-retention-tools--once
+                 function gptel-retention-output-timeout)))
+    (unless (gptel-retention-rpc-demote method
+              (gptel-retention-rpc-send
+               method params
+               (lambda (result problem)
+                 (when problem
+                   (gptel-retention-rpc-report-error problem method))
+                 (funcall finish
+                          (gptel-retention-tools--read-texts result)))))
+      (funcall finish nil))))
+
+(defun gptel-retention-tools--once (function seconds &optional late)
+  "Return a function that has FUNCTION called with its argument, later.
+FUNCTION is called once: with the first argument, or, after so many
+SECONDS without any, with nil; then LATE is called before, if given.  It
+is called in this buffer, not at all if that is killed, and never within
+a filter or sentinel: it may wait for a process."
   (let* ((buffer (current-buffer))
          timer
          (finish (lambda (result)
@@ -216,15 +255,20 @@ the backend's filter: it may wait for the backend."
                      (run-at-time 0 nil #'gptel-retention-tools--call-in
                                   buffer function result)
                      (setq function nil)))))
-    (setq timer (run-at-time gptel-retention-output-timeout nil finish nil))
-    (unless (gptel-retention-rpc-demote method
-              (gptel-retention-rpc-send
-               method params
-               (lambda (result problem)
-                 (when problem
-                   (gptel-retention-rpc-report-error problem method))
-                 (funcall finish result))))
-      (funcall finish nil))))
+    (setq timer (run-at-time seconds nil
+                             (lambda ()
+                               (funcall finish nil)
+                               (when late (funcall late)))))
+    finish))
+
+(defun gptel-retention-tools--read-texts (answer)
+  "Return ANSWER of the backend with what was handed over read."
+  (let ((answer (copy-sequence answer)))
+    (pcase-dolist (`(,key . ,file) '((:text . :text_file) (:ask . :ask_file)))
+      (when-let* ((text (plist-get answer file)))
+        (setq answer (plist-put answer key
+                                (gptel-retention-rpc-read-text text)))))
+    answer))
 
 (defun gptel-retention-tools--call-in (buffer function result)
   "Call FUNCTION with RESULT in BUFFER, unless that is killed."
@@ -254,6 +298,65 @@ with the empty string if that failed."
              (unless gptel-retention-id
                (setq gptel-retention-id opened))))
          (funcall function (or (gptel-retention-turn-id) "")))))))
+
+;;; Scores of a model
+
+(defun gptel-retention-tools--have-scored (id answer function)
+  "Call FUNCTION with ANSWER of the backend, or a better one.
+If the backend has a question for a model, the better one follows from
+its answer, if it gives one.  ID is that of the conversation."
+  (if (null (plist-get answer :ask))
+      (funcall function answer)
+    (gptel-retention-tools--ask-model
+     (plist-get answer :ask)
+     (lambda (scores)
+       (if (null scores)
+           (funcall function answer)
+         (gptel-retention-tools--ask
+          "output/score"
+          (list :conversation id
+                :id (plist-get answer :id)
+                :answer (gptel-retention-rpc-text scores)
+                :limits (gptel-retention-tools--limits))
+          (lambda (scored)
+            (funcall function (or scored answer)))))))))
+
+(defun gptel-retention-tools--ask-model (question function)
+  "Ask a model QUESTION and call FUNCTION with its answer, JSON text, or nil.
+QUESTION is JSON text with a prompt and the schema of the answer.  The
+request is made in a buffer of its own, apart from the conversation."
+  (let* ((buffer (generate-new-buffer " *gptel-retention scorer*" t))
+         (finish (gptel-retention-tools--once
+                  (lambda (answer)
+                    (kill-buffer buffer)
+                    (funcall function answer))
+                  gptel-retention-output-scorer-timeout
+                  (lambda () (gptel-retention-host-abort buffer)))))
+    (unless (gptel-retention-rpc-demote "No model was asked about an output"
+              (let ((question (json-parse-string question :object-type 'plist
+                                                 :false-object :json-false))
+                    (scorer gptel-retention-output-scorer-model)
+                    (chat (cons gptel-backend gptel-model)))
+                (with-current-buffer buffer
+                  (setq-local
+                   gptel-backend (if scorer
+                                     (gptel-get-backend (car scorer))
+                                   (car chat))
+                   gptel-model (cdr (or scorer chat)))
+                  (gptel-retention-host-ask
+                   (plist-get question :prompt) (plist-get question :schema)
+                   (lambda (answer)
+                     (funcall finish
+                              (gptel-retention-tools--object answer)))))
+                t))
+      (funcall finish nil))))
+
+(defun gptel-retention-tools--object (answer)
+  "Return the JSON object in ANSWER, what a model said, or nil.
+Some put it in a block of code."
+  (and (stringp answer)
+       (string-match "{[^\0]*}" answer)
+       (match-string 0 answer)))
 
 ;;; The button
 
@@ -468,7 +571,7 @@ that says so of the tool NAME and of ID (rule K3)."
    method params
    (lambda (answer)
      (funcall callback
-              (or (gptel-retention-tools--answer-text answer)
+              (or (plist-get answer :text)
                   (format "Error: %s failed and has no result (%s)." name
                           (truncate-string-to-width
                            (string-replace "\n" " " id) 100)))))))

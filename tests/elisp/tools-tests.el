@@ -328,6 +328,102 @@ STEPS are what the backend is scripted to do, beside keeping outputs."
       (should (< (- (float-time) start) 0.2)))))
 
 
+;;; Scores of a model
+
+(defconst tools-tests-question
+  (concat "{\"prompt\":\"Which?\",\"schema\":{\"type\":\"object\","
+          "\"properties\":{\"segment_1\":{\"type\":\"number\"}},"
+          "\"required\":[\"segment_1\"],\"additionalProperties\":false}}")
+  "What the backend asks a model.")
+
+(defun tools-tests-asking (text &optional file)
+  "Return a step that sends TEXT and asks `tools-tests-question'.
+With FILE the question is handed over in a file."
+  `(:result (:id "o1" :text ,text :bytes 30000
+                 ,@(unless file (list :ask tools-tests-question)))
+            ,@(when file
+                `(:file (:ask_file ,tools-tests-question)))))
+
+(ert-deftest tools-model-scores ()
+  "O5: a model is asked apart from the chat; its answer goes to the backend."
+  (dolist (file '(nil t))
+    (tools-tests-with
+        [(:calls [["make" (:p "all")]])
+         (:text "```json\n{\"segment_1\": 0.9}\n```") (:text "Done.")]
+        `(("output/save" . [,(tools-tests-asking "FIRST" file)])
+          ("output/score" . [,(tools-tests-answer "BETTER" "o1")]))
+      (setq-local gptel-retention-output-scorer 'model)
+      (tools-tests-send "Go." (tools-tests-long))
+      (should (equal '("BETTER") (tools-tests-sent)))
+      (should (equal "model" (plist-get (car (tools-tests-saved)) :scorer)))
+      (should (equal '((:conversation "0123456789abcdef0123456789abcdef"
+                        :id "o1" :answer "{\"segment_1\": 0.9}"
+                        :limits (:tail 12000 :cap 16000)))
+                     (turn-tests-params "output/score")))
+      (let* ((asked (nth 1 (tools-tests-requests)))
+             (messages (plist-get asked :messages)))
+        (should-not (plist-member asked :tools))
+        (should (equal "json_schema" (plist-get (plist-get
+                                                 asked :response_format)
+                                                :type)))
+        (should (= 2 (length messages)))
+        (should (equal "Which?" (plist-get (aref messages 1) :content)))
+        (should (string-search "\"segment_1\":{\"type\":\"number\"}"
+                               (plist-get (aref messages 0) :content))))
+      ;; The conversation knows nothing of it.
+      (should (= 2 (length (test-helper-log "request/prepare"))))
+      (should-not (string-search "segment_1" (buffer-string)))
+      (should-not (seq-find (lambda (buffer)
+                              (string-search "scorer" (buffer-name buffer)))
+                            (buffer-list))))))
+
+(ert-deftest tools-model-that-does-not-score ()
+  "O5: without scores in time what the backend chose itself is sent."
+  (pcase-dolist (`(,what ,answer . ,steps)
+                 '((refuses (:status 400))
+                   (talks (:text "I think the first."))
+                   (sleeps (:text "{\"segment_1\": 1}" :delay 1.5))
+                   (unknown (:text "{\"segment_1\": 1}")
+                            ("output/score"
+                             . [(:error (:code -32000 :message "?"
+                                               :data (:code "invalid")))]))))
+    (ert-info ((symbol-name what))
+      (tools-tests-with `[(:calls [["make" (:p "all")]]) ,answer
+                          (:text "Done.")]
+          `(("output/save" . [,(tools-tests-asking "FIRST")]) ,@steps)
+        (setq-local gptel-retention-output-scorer 'model)
+        (let ((gptel-retention-output-scorer-timeout 0.5))
+          (tools-tests-send "Go." (tools-tests-long)))
+        (should (equal '("FIRST") (tools-tests-sent)))
+        (should (eq (eq what 'unknown)
+                    (and (turn-tests-params "output/score") t)))
+        (should (equal '("``` [whole output o1, 29 kB]")
+                       (tools-tests-buttons)))
+        (should-not (seq-find (lambda (entry)
+                                (string-search
+                                 "scorer"
+                                 (buffer-name
+                                  (plist-get (gptel-fsm-info (cadr entry))
+                                             :buffer))))
+                              gptel--request-alist))))))
+
+(ert-deftest tools-another-model-scores ()
+  "The scorer may be another model of another backend."
+  (tools-tests-with
+      [(:calls [["make" (:p "all")]])
+       (:text "{\"segment_1\": 0.9}") (:text "Done.")]
+      `(("output/save" . [,(tools-tests-asking "FIRST")])
+        ("output/score" . [,(tools-tests-answer "BETTER" "o1")]))
+    (let ((gptel-retention-output-scorer-model '("S" . small)))
+      (gptel-make-openai "S" :key "k" :models '(small) :protocol "http"
+                         :host (gptel-backend-host gptel-backend))
+      (setq-local gptel-retention-output-scorer 'model)
+      (tools-tests-send "Go." (tools-tests-long))
+      (should (equal '("m" "small" "m")
+                     (mapcar (lambda (request) (plist-get request :model))
+                             (tools-tests-requests)))))))
+
+
 ;;; Tools for the model
 
 (ert-deftest tools-own-ones-stand-last-from-the-start ()
