@@ -221,6 +221,73 @@ def test_anthropic_counts_a_mark_inside_a_result() -> None:
         assert ask_claude(server, body)["read"] > 100
 
 
+def test_mark_of_the_whole_request_is_on_its_last_block() -> None:
+    blocks = [{"type": "text", "text": WORD}, {"type": "text", "text": "more"}]
+    with Loopback() as server:
+        ask_claude(server, claude(*blocks, cache_control={"type": "ephemeral"}))
+
+        assert ask_claude(server, claude(marked(WORD)))["read"] == 0
+
+
+MANY = [f"t{n}" for n in range(LOOKBACK + 5)]
+CALLS: dict[str, tuple[Body, Body, list[Body], list[Body]]] = {
+    "anthropic": (
+        {"type": "text", "text": WORD},
+        {"cache_control": {"type": "ephemeral"}},
+        [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in MANY],
+        [{"type": "tool_result", "tool_use_id": name, "content": "ok"} for name in MANY],
+    ),
+    "bedrock": (
+        {"text": WORD},
+        {},
+        [{"toolUse": {"toolUseId": name, "name": "f", "input": {}}} for name in MANY],
+        [{"toolResult": {"toolUseId": name, "content": [{"text": "ok"}]}} for name in MANY],
+    ),
+}
+
+
+@pytest.mark.parametrize("api", CALLS)
+def test_many_parallel_calls_are_within_reach(api: str) -> None:
+    text, mark, calls, results = CALLS[api]
+    point = [{"cachePoint": {"type": "default"}}] if api == "bedrock" else []
+    with Loopback() as server:
+        client = Client(
+            server=server, api=api, body={"toolConfig": {"tools": [{}]}} if point else {}
+        )
+        client.array = [{"role": "user", "content": [text | mark, *point]}]
+        client.send()
+        client.array = [
+            {"role": "user", "content": [text]},
+            {"role": "assistant", "content": calls},
+            {"role": "user", "content": [*results[:-1], results[-1] | mark, *point]},
+        ]
+        assert read(api, client.send().json) >= 100
+        texts = [{"role": "user", "content": [text]}]
+        for _ in range(LOOKBACK):
+            texts += [{"role": "assistant", "content": [text]}, {"role": "user", "content": [text]}]
+        texts[-1] = {"role": "user", "content": [text | mark, *point]}
+        client.array = texts
+        assert read(api, client.send().json) == 0
+
+
+def test_bedrock_reads_nothing_with_other_tools() -> None:
+    blocks: list[Body] = [{"text": WORD}, {"cachePoint": {"type": "default"}}]
+    with Loopback() as server:
+        client = Client(server=server, api="bedrock", array=[{"role": "user", "content": blocks}])
+        client.body = {"toolConfig": {"tools": [{"toolSpec": {"name": "f"}}]}}
+        client.send()
+        assert read("bedrock", client.send().json) > 100
+        client.body = {"toolConfig": {"tools": [{"toolSpec": {"name": "g"}}]}}
+        assert read("bedrock", client.send().json) == 0
+
+
+def test_gemini_tells_nothing_where_nothing_was_cached() -> None:
+    with Loopback() as server:
+        usage = Client(server=server, api="gemini").prompt(WORD).json["usageMetadata"]
+
+    assert "cachedContentTokenCount" not in usage
+
+
 def test_bedrock_reads_at_cache_points() -> None:
     point = {"cachePoint": {"type": "default"}}
     with Loopback() as server:
@@ -264,6 +331,14 @@ def test_all_comes_back_from_a_client_that_loses_nothing() -> None:
 
         issued, returned = kept(server.requests)
     assert issued == returned == Counter(seal=3, reasoning=2, id=1, arguments=1)
+
+
+def test_thoughts_of_gemini_are_counted_apart_from_its_text() -> None:
+    blocks: list[Body] = [{"thinking": "x"}, {"text": "a"}, {"call": {"name": "f"}}]
+    with Loopback([{"blocks": blocks}, {"text": "b"}]) as server:
+        Client(server=server, api="gemini").prompt()
+
+        assert kept(server.requests)[1] == Counter(seal=1, reasoning=1, id=1, arguments=1)
 
 
 def test_what_is_lost_is_counted() -> None:

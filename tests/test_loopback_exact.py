@@ -229,6 +229,57 @@ def test_what_says_the_same_is_accepted(api: str) -> None:
             hold(client, array + prompt(api)[client.name])
 
 
+def test_texts_of_gemini_may_be_cut_elsewhere_but_thoughts_are_no_text() -> None:
+    blocks: list[Any] = [{"thinking": "abc"}, {"text": "def"}, {"call": {"name": "f"}}]
+    with exactly({"blocks": blocks}, {"text": "Done."}) as server:
+        client = Client(server=server, api="gemini")
+        client.prompt()
+        user, said, *rest = client.array
+        *_, call = said["parts"]
+        letters = [{"text": each, "thought": True} for each in "abc"]
+        letters += [{"text": each} for each in "def"]
+        rest += prompt("gemini")["contents"]
+
+        hold(client, [user, {**said, "parts": [*letters, call]}, *rest])
+        hold(client, [user, {**said, "parts": [{"text": "abcdef"}, call]}, *rest], "contents[1]")
+        bare = {**call, "functionCall": {**call["functionCall"], "args": None}}
+        hold(client, [user, {**said, "parts": [*letters, bare]}, *rest])
+
+
+def reorder_arguments(value: Any) -> Any:
+    """VALUE with the keys of the call's arguments in another order."""
+    if isinstance(value, list):
+        return [reorder_arguments(each) for each in value]
+    if isinstance(value, dict):
+        items = list(value.items())
+        changed = reversed(items) if "depth" in value else items
+        return {name: reorder_arguments(each) for name, each in changed}
+    return value
+
+
+def other_arguments(value: Any) -> Any:
+    return json.loads(json.dumps(value).replace("a b", "a c"))
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("api", TURNS)
+def test_call_without_reasoning_is_known_too(api: str, ids: bool) -> None:
+    strict = Strictness(exact=True, gemini_call_ids=ids)
+    turn: list[Any] = [{"blocks": [CALL]}, {"text": "Done."}]
+    if api == "ollama" or (api == "gemini" and not ids):  # a call is known by its arguments
+        turn[0]["blocks"].insert(0, {"text": "Looking."})
+    with Loopback(turn, strictness=strict) as server:
+        client = Client(server=server, api=api, body=BODIES.get(api, {}))
+        client.prompt()
+        array = client.array + prompt(api)[client.name]
+
+        hold(client, array)
+        hold(client, other_arguments(array), "issued was")
+        if api in ("anthropic", "bedrock", "gemini", "ollama"):
+            assert reorder_arguments(array) == array
+            hold(client, reorder_arguments(array), "issued was")
+
+
 @pytest.mark.parametrize("api", TURNS)
 def test_user_may_say_what_the_model_said(api: str) -> None:
     with exactly({"blocks": [CALL]}, {"text": "Done."}) as server:

@@ -17,7 +17,15 @@ from typing import Any
 import pytest
 
 from tests.loopback import Loopback, Strictness
-from tests.loopback_client import PATHS, Client, assemble, prompt
+from tests.loopback_client import (
+    PATHS,
+    Client,
+    ask,
+    assemble,
+    iter_sse,
+    prompt,
+    streaming,
+)
 
 Body = dict[str, Any]
 Edit = Callable[[Body], Any]
@@ -315,6 +323,7 @@ BEDROCK: list[tuple[str, str, Edit, str | None]] = [
     ("bound", "as it was", leave, None),
     ("bound", "marks", lambda body: content(body, 0).append({"cachePoint": {"type": "default"}}), None),
     ("bound", "the prompt", put("messages", 0, "content", 0, "text", "Go"), bound(FIRST, "messages.0.content.0")),
+    ("bound", "marks of tools", lambda body: body["toolConfig"]["tools"].append({"cachePoint": {"type": "default"}}), None),
     ("bound", "a tool", put("toolConfig", "tools", 0, "toolSpec", "name", "x"), bound(FIRST, "toolConfig.tools.0")),
 ]  # fmt: skip
 
@@ -344,6 +353,15 @@ def test_bedrock_required() -> None:
             "messages.3.content.0.type: " + EXPECTED.format("tool_use"),
             final=False,
         )
+
+
+def test_bedrock_demands_nothing_if_thinking_is_disabled() -> None:
+    with talk(
+        "bedrock", ROUNDS, Strictness(thinking="required"), toolConfig={"tools": []}
+    ) as client:
+        del client.array[5:]
+        disabled = put("additionalModelRequestFields", {"thinking": DISABLED})
+        hold(client, every(reorder(3, 2), disabled), None, final=False)
 
 
 # --- Responses
@@ -574,6 +592,7 @@ def test_gemini_does_not_mind_other_ids() -> None:
 SIGNED_PARTS = [
     ("a call", [{"thinking": "x"}, G_CALL, G_OTHER], [False, True, False]),
     ("a text", [{"thinking": "x"}, {"text": "a"}, {"text": "b"}], [False, False, True]),
+    ("a text before a thought", [{"text": "a"}, {"thinking": "x"}], [True, False]),
     ("an empty text", [{"text": "a"}, {"empty_text": True}], [False, True]),
     ("an empty text before a call", [{"empty_text": True}, G_CALL], [True, True]),
     ("no thought", [{"text": "a"}, G_CALL], [False, False]),
@@ -757,6 +776,52 @@ def test_reasoning_that_nothing_followed_does_not_come_back(api: str) -> None:
         hold(client, leave, None)
 
     assert refusal
+
+
+@pytest.mark.parametrize("api", ["anthropic", "bedrock"])
+def test_text_that_the_api_does_not_take_is_left_out(api: str) -> None:
+    """What stands behind it is bound to what can come back."""
+    blocks = [{"text": ""}, {"thinking": "x"}, {"text": "a"}]
+    strict = Strictness(exact=True, thinking="bound")
+    with Loopback([{"blocks": blocks}], strictness=strict) as server:
+        client = Client(server=server, api=api)
+        client.prompt()
+        kept = [block for block in client.array[1]["content"] if block.get("text") != ""]
+        client.array[1]["content"] = kept
+        hold(client, leave, None)
+
+        assert list(server.requests[0].issued) == client.array[1:]
+
+
+@pytest.mark.parametrize("api", ["anthropic", "bedrock", "gemini", "responses"])
+def test_answer_that_says_nothing_issues_nothing(api: str) -> None:
+    with talk(api, [{"text": ""}]) as client:
+        assert client.server.requests[0].issued == ()
+
+
+def test_gemini_sends_a_text_whole_unless_it_streams() -> None:
+    lengths = []
+    for streamed in (False, True):
+        with Loopback([{"text": "long enough for several"}]) as server:
+            client = Client(server=server, api="gemini", streamed=streamed)
+            client.prompt()
+            lengths.append(len(client.array[1]["parts"]))
+
+    assert lengths == [1, 2]
+
+
+def test_anthropic_streams_reasoning_then_its_signature() -> None:
+    with Loopback(
+        [{"blocks": [{"thinking": "long enough for two"}, {"redacted": True}]}]
+    ) as server:
+        path, body = streaming("anthropic", prompt("anthropic"))
+        events = [event for _, event in iter_sse(ask(server, path, body).body)]
+
+    starts = [event["content_block"] for event in events if "content_block" in event]
+    deltas = [event["delta"]["type"] for event in events if "index" in event and "delta" in event]
+    assert starts[0] == {"type": "thinking", "thinking": "", "signature": ""}
+    assert starts[1]["data"]
+    assert deltas == ["thinking_delta", "thinking_delta", "signature_delta"]
 
 
 # --- What an API cannot say

@@ -621,6 +621,7 @@ SIGNED = says("model", asks(thoughtSignature=GEMINI_SEAL), asks())
 UNSIGNED = "Function call is missing a thought_signature in functionCall parts."
 GEMINI_SIGNATURES: list[Row] = [
     ("on the first call of a step", contents(GU, SIGNED, R2), None),
+    ("on null arguments", contents(GU, says("model", {"functionCall": {"name": "f", "args": None}, "thoughtSignature": GEMINI_SEAL}), R1), None),
     ("missing", contents(GU, ONE, R1), f"{UNSIGNED} This is required"),
     ("missing on the second call only", contents(GU, says("model", asks(), asks(thoughtSignature=DUMMY)), R2), UNSIGNED),
     ("missing in a later step", contents(GU, SIGNED, R2, ONE, R1), "function call `default_api:f` , position 4."),
@@ -729,6 +730,8 @@ BEDROCK_BY_MODEL: list[tuple[str, str, Body, str | None]] = [
     ("text after results, Claude", PATHS["bedrock"], converse(BU, BC, by("user", b_result(), word())), None),
     ("text after results, other", NOVA, converse(BU, BC, by("user", b_result(), word())), "messages.2.content: Conversation blocks and tool result blocks cannot be provided in the same turn."),
     ("text before results, Claude", PATHS["bedrock"], converse(BU, BC, by("user", word(), b_result())), "Expected toolResult blocks at messages.2.content"),
+    ("reasoning that nobody signed, other", NOVA, converse(BU, by("assistant", {"reasoningContent": {"reasoningText": {"text": "hm"}}}, word()), BU), None),
+    ("reasoning that nobody signed, Claude", PATHS["bedrock"], converse(BU, by("assistant", {"reasoningContent": {"reasoningText": {"text": "hm"}}}, word()), BU), "Invalid `signature` in `thinking` block"),
     ("a tool round, other", NOVA, converse(BU, BC, BR), None),
     ("prefill, other", NOVA, converse(BU, BA), PREFILL),
     ("prefill, older Claude", OLDER, converse(BU, BA), None),

@@ -325,10 +325,9 @@ def iter_entries(body: Object) -> Iterator[Entry]:
     parts += [("system", block) for block in system_blocks(body)]
     messages = body["messages"]
     parts += [(messages[each.message]["role"], each.block) for each in place_blocks(messages)]
-    markable = [n for n, (_, block) in enumerate(parts) if block.get("type") not in THINKING]
     yield Entry(str(body["model"]), counted=False)
     for number, (where, block) in enumerate(parts):
-        whole = body.get("cache_control") if number == markable[-1] else None
+        whole = body.get("cache_control") if number == len(parts) - 1 else None
         nested = block.get("content")
         marks = [each.get("cache_control") for each in nested or () if isinstance(each, dict)]
         mark = next(filter(None, [block.get("cache_control"), *marks, whole]), None)

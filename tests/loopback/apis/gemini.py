@@ -457,7 +457,7 @@ def iter_atoms(content: Object) -> Iterator[Atom]:
                 else Atom("call", f"{call['name']} {call['args']}")
             )
             yield Atom("arguments", call["args"])
-        elif text := str(part.get("text") or "").strip():
+        elif text := part.get("text", "").strip():
             yield Atom("reasoning" if part.get("thought") else "text", text)
 
 
