@@ -310,14 +310,11 @@ def _undecoded(made: Excerpt) -> str:
 def _footer(made: Excerpt, known: Known, gone: Sequence[Segment]) -> str:
     """Return the last line: how to come by what was left out, GONE segments above all."""
     place = f", file {known.path}" if known.path else ""
-    line = (
-        f"[Whole output: id {made.id}{place}. {RECALL} returns any part exactly: lines, a pattern"
-    )
-    line += " with context, or a segment"
+    what = "any part exactly: lines, a pattern with context"
     if gone:
         ids = ", ".join(f"{segment.number} = {segment.id}" for segment in gone)
-        line += f" by its id, of those omitted {ids}"
-    return line + ".]"
+        what += f", an omitted segment by its id: {ids}"
+    return f"[Whole output: id {made.id}{place}. {RECALL} returns {what}.]"
 
 
 def _page(made: Excerpt, text: str, options: Options, known: Known, why: str) -> Excerpt:

@@ -247,7 +247,8 @@ def _terms(task: str) -> list[str]:
 def _overlap(hits: Mapping[int, int], terms: int, total: int) -> dict[int, float]:
     """Return the share of what all TERMS tell that each piece in HITS has, best first.
 
-    A term that stands in a third of all TOTAL pieces tells nothing.
+    A term that stands in a third of all TOTAL pieces tells nothing, one that stands in none the
+    most: a single word in passing is no match.
     """
     counts = [sum(bits >> bit & 1 for bits in hits.values()) for bit in range(terms)]
     telling = [
@@ -261,4 +262,4 @@ def _overlap(hits: Mapping[int, int], terms: int, total: int) -> dict[int, float
         for bits in set(hits.values())
     }
     weights = {at: shares[bits] for at, bits in hits.items() if shares[bits]}
-    return _spread(weights, hits)
+    return {at: weights[at] for at in sorted(weights, key=lambda at: (-weights[at], at))}

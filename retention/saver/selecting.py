@@ -17,12 +17,13 @@ from retention.saver.scoring import Evidence
 from retention.saver.segments import Segment, bytes_of
 
 WANTED = 0.5  # share of the bound for segments that are kept whole
-HEAD, TAIL = 0.06, 0.12  # shares of the bound for the beginning and the end of an output
+HEAD, TAIL = 0.05, 0.1  # shares of the bound for the beginning and the end of an output
 HEAD_MAX, TAIL_MAX = 1_000, 2_000  # code points, at most, of them
 EACH = 0.20  # share for the clearest problem of each segment
 PROBLEMS, OVERLAP, RARITY = 0.35, 0.25, 0.12  # shares for what has evidence
 AROUND = 0.08  # share for what stands around problems, and around what the task shares words with
 NEAR: Final = (-2, -1, 1, 2, 3)  # what stands around a piece comes along with it
+CLOSE: Final = 0.5  # overlap from which a piece answers the task
 MISSES: Final = 16  # pieces in a row that did not fit, after which no more are tried
 
 
@@ -175,7 +176,8 @@ def select(
 
     WANTED segments come first, as many of them as fit whole, then the beginning and the end, a
     problem of each segment, and what has most EVIDENCE, each kind within its share.  The rest goes
-    to what stands around, to the pieces that a format's parser PARSED, and to more of the same.
+    to what stands around, to what answers the task, to what a format's parser PARSED, and to more
+    of the same.
     """
     kept = Selection(pieces, segments, limit, evidence.problems)
     free = limit - kept.cost
@@ -195,7 +197,8 @@ def select(
         _fill(kept, queue, free * share)
     for queue in (evidence.overlap, evidence.problems):
         _fill(kept, _around(queue, len(pieces.clean)), free * AROUND)
-    for queue in (parsed, *(queue for queue, _ in queues)):
+    close = [at for at, weight in evidence.overlap.items() if weight >= CLOSE]
+    for queue in (close, parsed, *(queue for queue, _ in queues)):
         _fill(kept, queue, free)
     kept.close()
     return kept
