@@ -9,11 +9,24 @@ import msgspec
 import pytest
 
 from retention.digest import digest
+from retention.fragments import Rules, find_fragments
+from retention.ledger import Log
 from retention.model import Face
 from retention.providers import Head, Response
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING
 from tests.dialects import Element, answer, looped, plain, rebuilt
-from tests.helpers import Harness, Sending, assistant, call, encode, message, section, thinking
+from tests.helpers import (
+    Harness,
+    Sending,
+    assistant,
+    call,
+    encode,
+    identity,
+    message,
+    row,
+    section,
+    thinking,
+)
 
 U1, U2, U3, U4 = (message(f"prompt {n}") for n in range(1, 5))
 ANSWERS = {"c00000001": "alpha\n", "c00000002": "beta"}
@@ -212,6 +225,33 @@ def test_edit_costs_only_the_fragment_that_it_is_in(any_chat: Harness):
     assert (undone.array, why(undone)) == (before, [])
 
 
+def test_undo_in_a_round_whose_ids_are_right_replays_it(chat: Harness):
+    """Scenario 5: though a part of it is where the client had it."""
+    said, answers = assistant(thinking("first", "sig1"), "look", call(id="c00000001")), ANSWERS
+    shown = rebuilt(said, answers, backwards=False)
+    chat.send(U1)
+    chat.loop(*looped(said, answers, streamed=True), span=shown, response=[said])
+    chat.end(plain("done"))
+    before = chat.send(U1, *shown, plain("done"), U2).array
+
+    edited = chat.send(U1, *changed(shown, 2), plain("done"), U2)
+    undone = chat.send(U1, *shown, plain("done"), U2)
+
+    assert why(edited) == ["edited"]
+    assert undone.array == before
+
+
+def test_message_of_two_rounds_is_of_neither():
+    """F2: what was made one with something else is no more what was sent."""
+    rows = [row(n, str(n), face=Face.ORDINARY, round=n) for n in (1, 2)]
+    rows += [row(n, str(n), face=Face.ACTUAL, round=n - 2) for n in (3, 4)]
+    rules = Rules(digest=b"", identity=identity(), read=lambda _: None)
+
+    found, why = find_fragments({1: (0, 0), 2: (0, 0)}, {0: [1, 2]}, Log(rows), rules)
+
+    assert (found, why) == ({}, {1: "edited", 2: "edited"})
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -367,9 +407,8 @@ def test_hidden_spans_and_prose_do_not_come_back(any_chat: Harness):
 def test_fragment_of_unknown_origin_stays_ordinary(chat: Harness):
     """F2: nothing is known of the identity that it belongs to."""
     worked(chat)
-    for row in list(chat.log.rows.values()):
-        if row.round == 1:
-            chat.log.replace(msgspec.structs.replace(row, origin=None))
+    for id in chat.log.actuals[1]:
+        chat.log.replace(msgspec.structs.replace(chat.log.rows[id], origin=None))
 
     sent = chat.send(*TURN, U2)
 
@@ -569,15 +608,16 @@ def test_recorded_ids_come_back_in_an_edited_turn(chat: Harness):
 
 def test_equal_calls_of_an_edited_turn_keep_their_own_ids(chat: Harness):
     """F7: of one tool with equal arguments, in the order in which they came."""
-    said = assistant(*(call(id=id, n=1) for id in ANSWERS))
-    shown = rebuilt(said, ANSWERS, backwards=False)
+    answers = ANSWERS | MORE
+    said = assistant(*(call(id=id, n=1) for id in answers))
+    shown = rebuilt(said, answers, backwards=False)
     chat.send(U1)
-    chat.loop(*looped(said, ANSWERS, streamed=True), span=shown, response=[said])
+    chat.loop(*looped(said, answers, streamed=True), span=shown, response=[said])
     chat.end(plain("done"))
 
-    sent = chat.send(U1, *changed(shown, 3), plain("done"), U2)
+    sent = chat.send(U1, *changed(shown, 5), plain("done"), U2)
 
-    assert ids(sent) == [id for id in ANSWERS for _ in range(2)]
+    assert ids(sent) == [id for id in answers for _ in range(2)]
 
 
 def test_history_that_predates_the_log_gets_ids_that_differ(chat: Harness):
@@ -633,15 +673,28 @@ def test_ids_are_legal_where_the_model_was_switched_to():
     assert ids(back) == ["toolu_01AbCdEf"] * 2
 
 
-def test_copy_of_a_call_in_front_of_its_fragment_gets_another_id(chat: Harness):
-    """F7: the recorded one is the fragment's, which comes later."""
+@pytest.mark.parametrize("behind", [False, True])
+def test_copy_of_a_call_gets_another_id(chat: Harness, behind: bool):
+    """F7: the recorded one is the fragment's, in front of it or not."""
     worked(chat)
+    chat.send(*TURN, U2)
+    copy = SHOWN[3:5]
 
-    sent = chat.send(*SHOWN[3:5], *TURN, U2)
+    sent = chat.send(*(() if behind else copy), *TURN, *(copy if behind else ()), U2)
 
     assert len(set(ids(sent))) == 4
     assert replayed(chat, sent) == ["said", "again", "done"]
-    assert chat.provider.check(sent.array[2:]) == ()
+    assert {reason.code for reason in chat.provider.check(sent.array)} <= {"first_role"}
+
+
+def test_edit_in_unlogged_history_keeps_calls_and_results_together(chat: Harness):
+    """F7, Q1: the call is where it was, and gets another id than gptel's; so does its result."""
+    chat.send(*TURN, U2)
+
+    sent = chat.send(U1, *changed(SHOWN, 4), plain("done"), U2)
+
+    assert ids(sent)[0::2] == ids(sent)[1::2]
+    assert len(set(ids(sent))) == 3
 
 
 # Matching (G3, G4)

@@ -192,6 +192,18 @@ def test_context_of_a_prompt_that_was_edited_is_added_again(chat: Harness):
     assert sent.array == chat.encode([*history[:2], message("one\n\nprompt 2")])
 
 
+def test_context_that_was_left_out_stands_nowhere(chat: Harness):
+    """S16: of a prompt that went out without, since it stood further up, which is gone now."""
+    history: list[Element] = []
+    asked(chat, history, 1, "one")
+    asked(chat, history, 2, "one")
+    history[0] = message("edited")
+
+    sent = asked(chat, history, 3, "one")
+
+    assert sent.array == chat.encode([*history[:4], message("one\n\nprompt 3")])
+
+
 def test_context_comes_back_with_its_prompt_after_a_restart(chat: Harness):
     """S16, L3: and is not added a second time."""
     history: list[Element] = []

@@ -802,6 +802,34 @@ def test_damaged_text_with_a_mark_keeps_it_in_the_loop(tmp_path: Path) -> None:
     chat.store.close()
 
 
+HEAD = '{"system":"be brief"}'
+
+
+def test_bound_thinking_is_known_after_a_restart_in_the_loop(chat: Adapter) -> None:
+    """C4, L3: what it stands behind is found in the array that was recognised."""
+    chat.identity["model"] = "claude-opus-5-5"
+    chat.send(U1, head=HEAD)
+    chat.restart()
+    chat.sent = ("", chat.sent[1])
+    chat.loop(*looped(SAID, IDS, streamed=True), span=SHOWN, head=HEAD)
+    said = assistant(thinking("three", "sig3"), call(id="c00000003", n=3))
+    answers = {"c00000003": "third"}
+    chat.restart()
+    chat.sent = ("", chat.sent[1])
+    more = chat.loop(
+        *looped(said, answers, streamed=False), span=built(said, answers, backwards=False),
+        head=HEAD,
+    )  # fmt: skip
+    chat.end(plain("done"))
+
+    shown = [*SHOWN, *built(said, answers, backwards=False)]
+    kept = chat.send(U1, *shown, plain("done"), U2, head=HEAD)
+    edited = chat.send(message("edited"), *shown, plain("done"), U2)
+
+    assert kept.array[: len(more.array)] == more.array
+    assert (b"sig3" in b"".join(kept.array), b"sig3" in b"".join(edited.array)) == (True, False)
+
+
 def refuse(chat: Adapter, prepared: Prepared) -> int:
     """Tell that the provider refused PREPARED; return the step that follows."""
     return chat.call("request/refused", plan=prepared.result.plan, status=400).step
