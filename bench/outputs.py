@@ -1,4 +1,4 @@
-"""What strategies keep of tool outputs, as one table: `python -m bench.outputs [SUBSTRING...]`.
+"""What strategies keep of tool outputs, as one table: `python -m bench.outputs [-v] [NAME...]`.
 
 Corpus: the recorded outputs of fixtures/outputs from 5 KB on, and all of them grown to sizes up to
 800 KB.  Into each an error line is planted at 50 % of its lines and an ordinary note at 55 %, into
@@ -13,6 +13,10 @@ JSON as copies of the middle items of its longest list.  A row says of one strat
   s/MB    processor time
 
 Headroom is measured where it can be imported.
+
+`python -m bench.outputs --calibrate [ANSWERS]` prints instead how well scorers choose the segments
+that the recordings' tasks need, by threshold.  ANSWERS is a JSON file of a model's: by file of
+the corpus, its scores of the segments.
 """
 
 from __future__ import annotations
@@ -26,10 +30,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from retention.saver.excerpting import Output, decode, excerpt
+from retention.saver.excerpting import Output, decode, examine, excerpt
+from retention.saver.formats import Parsed, parse
 from retention.saver.lines import read_lines
+from retention.saver.scoring import local
 from tests.outputs import OUTPUTS
 from tests.outputs.large import grow
 
@@ -266,11 +273,49 @@ class Row:
         ]
 
 
+# Calibration
+
+
+def calibrate(answers: str | None) -> None:
+    """Print precision and recall of segments, summed over the recordings, for each scorer."""
+    labels = json.loads((OUTPUTS / "labels.json").read_text(encoding="utf-8"))
+    scorers: dict[str, dict[str, list[float]]] = {"local": {}}
+    if answers is not None:
+        scorers["model"] = json.loads(Path(answers).read_text(encoding="utf-8"))
+    needed: dict[str, list[bool]] = {}
+    for name, label in labels.items():
+        lines = read_lines(decode((OUTPUTS / name).read_bytes()))
+        _, parsed = parse(lines) or ("", Parsed(kept=()))
+        pieces, segments, evidence = examine(lines, parsed, label["task"])
+        if len(segments) > 1 and label["needs"]:
+            needed[name] = [
+                any(segment.first <= number + 1 <= segment.last for number in label["needs"])
+                for segment in segments
+            ]
+            scorers["local"][name] = local(segments, pieces, evidence)
+    print("| scorer | threshold | kept | precision | recall | F1 |\n|---|---|---|---|---|---|")
+    for scorer, scores in scorers.items():
+        pairs = [
+            pair for name, those in scores.items() for pair in zip(those, needed[name], strict=True)
+        ]
+        total = sum(wanted for _, wanted in pairs)
+        for threshold in (step / 20 for step in range(2, 20)):
+            kept = [wanted for score, wanted in pairs if score >= threshold]
+            right = sum(kept)
+            precision, recall = right / max(1, len(kept)), right / max(1, total)
+            f1 = 2 * right / max(1, len(kept) + total)
+            figures = f"{precision:.2f} | {recall:.2f} | {f1:.2f}"
+            print(f"| {scorer} | {threshold:.2f} | {len(kept)} | {figures} |")
+
+
 def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--calibrate"]:
+        calibrate(*sys.argv[2:3] or [None])
+        return
     policies: dict[str, Policy] = {
         "excerpt (ours)": ours,
         "error grep + BM25, 16 KB": grep_and_windows(16_000),

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from retention.encoding import Mode, shorter
 from retention.model import Struct
 from retention.saver.formats import Parsed, parse
 from retention.saver.lines import Lines, Pieces, read_lines, read_pieces, size_words
-from retention.saver.scoring import LOCAL_KEEP, local, weigh
+from retention.saver.scoring import LOCAL_KEEP, Evidence, local, weigh
 from retention.saver.segments import Segment, bytes_of, split
 from retention.saver.selecting import select
 
@@ -192,7 +192,7 @@ def excerpt(
         return made
     return _excerpt(
         made,
-        read_pieces(lines),
+        lines,
         parsed,
         output.task,
         options=options,
@@ -201,9 +201,24 @@ def excerpt(
     )
 
 
+class Examined(NamedTuple):
+    """An output taken apart: its pieces, the segments that they make, and what speaks for them."""
+
+    pieces: Pieces
+    segments: tuple[Segment, ...]
+    evidence: Evidence
+
+
+def examine(lines: Lines, parsed: Parsed, task: str) -> Examined:
+    """Take LINES apart, in which a format's parser found what PARSED says, for TASK."""
+    pieces = read_pieces(lines)
+    marked = {bisect_left(pieces.owners, at): weight for at, weight in parsed.weights.items()}
+    return Examined(pieces, split(pieces, parsed.boundaries), weigh(pieces, task, marked))
+
+
 def _excerpt(
     made: Excerpt,
-    pieces: Pieces,
+    lines: Lines,
     parsed: Parsed,
     task: str,
     *,
@@ -211,10 +226,8 @@ def _excerpt(
     known: Known,
     scores: Sequence[float] | None,
 ) -> Excerpt:
-    """Return an excerpt of PIECES, or the first page where none fits the bounds."""
-    segments = split(pieces, parsed.boundaries)
-    first = partial(bisect_left, pieces.owners)  # the first piece of a line
-    evidence = weigh(pieces, task, {first(at): weight for at, weight in parsed.weights.items()})
+    """Return an excerpt of LINES, or the first page where none fits the bounds."""
+    pieces, segments, evidence = examine(lines, parsed, task)
     wanted = _wanted(segments, scores, options.segment_keep)
     if not wanted and not made.format:
         wanted = _wanted(segments, local(segments, pieces, evidence), LOCAL_KEEP)
@@ -225,9 +238,8 @@ def _excerpt(
         int(made.chars * options.segment_max_fraction),
         made.chars - options.saved_min_chars,
     )
-    room = (
-        longest - len(_header(made, made.chars, made.lines)) - len(_footer(made, known, segments))
-    )
+    room = longest - len(_header(made, made.size, made.lines)) - len(_footer(made, known, segments))
+    first = partial(bisect_left, pieces.owners)  # the first piece of a line
     kept = select(
         pieces,
         segments,

@@ -117,7 +117,9 @@ class _Block:
 
 # Segments
 
-LOCAL_KEEP: Final = 0.7  # the local score from which a segment is kept whole
+# The local score from which a segment is kept whole, tuned for precision: what speaks for single
+# lines is kept without it (`python -m bench.outputs --calibrate`).
+LOCAL_KEEP: Final = 0.7
 
 
 def local(segments: Sequence[Segment], pieces: Pieces, evidence: Evidence) -> list[float]:
@@ -128,14 +130,14 @@ def local(segments: Sequence[Segment], pieces: Pieces, evidence: Evidence) -> li
         scores.append(
             1
             - prod(
-                1 - share * max((weights.get(at, 0.0) for at in range(first, after)), default=0.0)
+                1 - share * min(1.0, max(weights.get(at, 0.0) for at in range(first, after)))
                 for share, weights in zip(_SHARES, evidence, strict=True)
             )
         )
     return scores
 
 
-_SHARES = (0.4, 0.9, 0.2)  # of problems, overlap and rarity
+_SHARES = (0.4, 1.0, 0.3)  # of problems, overlap and rarity
 
 
 # Rarity
