@@ -160,6 +160,8 @@ def test_without_its_marks_a_text_is_of_no_format(name: str) -> None:
     [
         "2026-04-21T20:32:12.123Z building project",
         "2026-04-21T20:32:12 src/main.c compiled",
+        "2026/04/21T20:32:12 src/main.c compiled",
+        "21.04.2026T20:32:12 src/main.c compiled",
         "20:32:12 src/main.c compiled",
         "[20:32:12] src/main.c compiled",
         "20:32:12.123 INFO src/main.c",
@@ -170,6 +172,24 @@ def test_times_are_no_search_results(line: str) -> None:
     text = "".join(f"{line} {number}\n" for number in range(200))
 
     assert "search" not in takers(read_lines(text))
+
+
+def test_hours_are_no_numbers_of_lines() -> None:
+    text = "".join(f"{hour:02}:15:00 backup of src/main.c done\n" for hour in range(24))
+
+    assert "search" not in takers(read_lines(text))
+
+
+def test_numbers_that_do_not_grow_are_no_numbers_of_lines() -> None:
+    text = "".join(f"{number * 7 % 50}: so many apples\n" for number in range(1, 50))
+
+    assert "search" not in takers(read_lines(text))
+
+
+def test_blank_lines_between_do_not_hide_a_format() -> None:
+    text = read_recording("grep_rn").text.replace("\n", "\n\n  \n")
+
+    assert parsed_of(text)[0] == "search"
 
 
 @pytest.mark.parametrize(
@@ -300,6 +320,42 @@ def test_of_findings_of_one_rule_each_file_shows_some() -> None:
         "src/c.py",
         "src/d.py",
     }
+
+
+def test_a_search_result_unlike_all_others_comes_before_the_first_of_each_kind() -> None:
+    results = [
+        f"src/{file}/{chr(97 + kind % 26)}.c:{file + 1}: {chr(97 + kind % 26) * (1 + kind // 26)}()"
+        for file in range(20)
+        for kind in range(400)
+    ]
+    results.append("src/last.c:7: only here")
+
+    assert results[-1] in kept_lines("\n".join(results))
+
+
+def test_findings_are_kept_with_their_file() -> None:
+    shown = kept_lines(read_recording("eslint").text)
+
+    assert sum(1 for line in shown if line.startswith("/home/user/app/js/")) == 4
+
+
+def test_few_changes_of_one_kind_are_kept_among_many_of_another() -> None:
+    changes = [f"\tmodified:   src/{number}.c\n" for number in range(3000)]
+    changes.insert(2000, "\tdeleted:    src/gone.c\n")
+    text = "On branch main\nChanges not staged for commit:\n" + "".join(changes)
+
+    assert "\tdeleted:    src/gone.c" in kept_lines(text)
+
+
+def test_errors_outside_of_tests_are_kept() -> None:
+    text = read_recording("vitest_fail").text
+    at = text.index(" Test Files ")
+    error = "⎯⎯⎯⎯⎯ Unhandled Rejection ⎯⎯⎯⎯⎯\nError: socket closed\n    at net.js:3:1\n"
+
+    shown = kept_lines(text[:at] + error + text[at:])
+
+    assert "⎯⎯⎯⎯⎯ Unhandled Rejection ⎯⎯⎯⎯⎯" in shown
+    assert "Error: socket closed" in shown
 
 
 def test_a_stack_overflow_keeps_each_frame_once_before_it_keeps_more() -> None:

@@ -12,7 +12,7 @@ from retention.saver.lines import Lines
 # The number of a line, alone or after a path; what begins with a date or a time of day is neither.
 _RESULT = re.compile(
     r"(?P<number>\d+)(?P<sign>[:-])(?!\d\d\b)"
-    r"|(?!\d[\dT-]*:\d\d)(?=[^\s:]*[/.]|Makefile)"
+    r"|(?!\d[\dT/.-]*:\d\d)(?=[^\s:]*[/.]|Makefile)"
     r"(?:(?P<file>[^\s:]++):\d+:|(?P<around>[^\s:]+?)-\d+-)"
 )
 _HEADING = re.compile(r"(?=[^\s:]*[/.])[^\s:]+$")

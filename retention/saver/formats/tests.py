@@ -14,7 +14,7 @@ TESTS: Final[tuple[Format, ...]] = (
             r"^\s*(?:[✓✔√\u00d7✗✕\u276f●] |FAIL |PASS )",
             r"^\s*(?:Test Files|Test Suites:|Tests:?) .*\d+ (?:passed|failed|skipped|todo|total)",
         ),
-        dull=(r"\s*(?:[✓✔√○↓□✎] |PASS |\u276f \S+ \(\d+ tests?|⎯+(?! Unhandled))",),
+        dull=(r"\s*(?:[✓✔√○↓□✎] |PASS |\u276f \S+ \(\d+ tests?|⎯++(?! Unhandled))",),
         sum=(
             r"\s*(?:Test Files|Test Suites:|Tests:?|Snapshots:?|Time:|Duration|Errors) ",
             "Ran all test",
