@@ -589,7 +589,6 @@ Its settings keep Emacs fast where lines are very long.
 \\{gptel-retention-output-mode-map}"
   :interactive nil
   (setq buffer-undo-list t
-        bidi-display-reordering nil
         bidi-paragraph-direction 'left-to-right)
   (setq-local bidi-inhibit-bpa t
               long-line-threshold 5000

@@ -65,7 +65,7 @@ After that it is sent as it is."
 (defcustom gptel-retention-output-tools t
   "Non-nil means give the model tools that read kept outputs.
 They are added to the tools of a conversation that has any, from its
-first request on.  A conversation that began without them goes on
+first request on, where `gptel-retention-keep-outputs' says so, too.  A conversation that began without them goes on
 without them, since another list of tools is another prompt from its
 start for the provider's cache."
   :type 'boolean
@@ -442,7 +442,8 @@ For `gptel-save-state-hook', as `gptel-retention-turn-save-id'."
 (defun gptel-retention-tools--offered-p ()
   "Return non-nil if requests of this buffer have our tools.
 That is decided before its first request, when it has no id yet."
-  (when (and gptel-retention-output-tools
+  (when (and gptel-retention-keep-outputs
+             gptel-retention-output-tools
              (null (gptel-retention-turn-id)))
     (setq gptel-retention-tools-offered t))
   gptel-retention-tools-offered)

@@ -449,6 +449,11 @@ With FILE the question is handed over in a file."
       (tools-tests-send "one"))
     (tools-tests-send "two")
     (should (equal '(("make") ("make"))
+                   (mapcar #'tools-tests-names (tools-tests-requests)))))
+  (tools-tests-with [(:text "1.")] nil
+    (let ((gptel-retention-keep-outputs nil))
+      (tools-tests-send "one"))
+    (should (equal '(("make"))
                    (mapcar #'tools-tests-names (tools-tests-requests))))))
 
 (ert-deftest tools-are-remembered-in-the-file ()
@@ -552,7 +557,7 @@ With FILE the question is handed over in a file."
               (should (equal "one\ntwo é\nend" (buffer-string)))
               (should buffer-read-only)
               (should truncate-lines)
-              (should-not bidi-display-reordering))
+              (should bidi-inhibit-bpa))
           (kill-buffer))))
     (should (equal '((0 "user") (4 "user") (9 "user"))
                    (mapcar (lambda (params)
