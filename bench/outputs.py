@@ -6,8 +6,8 @@ JSON as copies of the middle items of its longest list.  A row says of one strat
 
   files   outputs that it shortened by more than a tenth, of all
   kept    characters kept, of all those together and in the median file
-  H       files that still have the error line
-  S, Q    files that still have the note: asked for something else, asked for it
+  H       files that still have the error line (in brackets: of those shortened)
+  S, Q    likewise the note: asked for something else, asked for it
   err     share of the distinct real error lines kept, on average of the files that have some
   needs   share of the lines kept that the task of the recording needs (recorded sizes only)
   s/MB    processor time
@@ -45,6 +45,7 @@ NOTE = "note NEEDLE9c1e shard 9 flush took 1847 ms on host quokka-17 during warm
 NEUTRAL = "What is the outcome of this? Sum it up."
 ASKED = "How long did the shard 9 flush take on host quokka-17?"
 LEAST, MOST = 5_000, 800_000  # characters of an output
+SHORTENED = 0.9  # share of an output from which it counts as shortened
 SIZES = (20_000, 50_000, 120_000, 300_000, MOST)  # of grown ones, by turns
 
 Policy = Callable[[str, str], str]  # (output, task) -> what the model gets
@@ -247,6 +248,8 @@ class Row:
         self.sizes.append((len(neutral), len(case.text)))
         marks = {"H": ERROR in neutral, "S": NOTE in neutral, "Q": NOTE in asked}
         self.found.update(name for name, there in marks.items() if there)
+        if len(neutral) < SHORTENED * len(case.text):
+            self.found.update(f"{name} shortened" for name, there in marks.items() if there)
         errors = needs = None
         if case.errors:
             errors = len(case.errors & set(map(bare, read_lines(neutral).clean))) / len(case.errors)
@@ -264,9 +267,9 @@ class Row:
         total = sum(kept for kept, _ in self.sizes) / sum(whole for _, whole in self.sizes)
         megabytes = sum(whole for _, whole in self.sizes) / 1e6
         return [
-            f"{sum(ratio < 0.9 for ratio in ratios)}/{count}",
+            f"{sum(ratio < SHORTENED for ratio in ratios)}/{count}",
             f"{total:.3f} / {statistics.median(ratios):.3f}",
-            *(f"{self.found[name]}" for name in "HSQ"),
+            *(f"{self.found[name]} ({self.found[f'{name} shortened']})" for name in "HSQ"),
             f"{statistics.mean(self.errors):.2f}",
             f"{statistics.mean(self.needs):.2f}" if self.needs else "-",
             f"{self.seconds / megabytes:.2f}",

@@ -173,7 +173,7 @@ def excerpt(
         size=len(output.data),
         undecoded=0 if text.isascii() else sum(1 for _ in _UNDECODED.finditer(text)),
     )
-    if any(handle in output.call for handle in known.handles):
+    if any(_names(output.call, handle) for handle in known.handles):
         return _page(made, text, options, known, "it was recalled")
     if made.chars <= options.narrowed_max_chars and _NARROWS.search(output.call):
         return replace(made, why="the call narrows its output")
@@ -405,6 +405,11 @@ _THOROUGH: Final = {
     "json": re.compile(r"\b(?:convert|transform|translate|reformat)\b", re.IGNORECASE),
     "csv": re.compile(r"\b(?:convert|transform|translate|reformat)\b", re.IGNORECASE),
 }
+
+
+def _names(call: str, handle: str) -> bool:
+    """Tell whether CALL, which may be JSON, has HANDLE in it."""
+    return handle in call or handle.replace("\\", "\\\\") in call
 
 
 def _needs_whole(task: str, format: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import tracemalloc
@@ -119,6 +120,13 @@ def test_what_was_recalled_is_never_excerpted_again():
 
     assert made(call="cat /store/o1.txt", known=known).strategy is Strategy.PAGE
     assert made(TEXT[:15_000], call='{"id": "oabc"}', known=known).text == TEXT[:15_000]
+
+
+def test_a_path_is_found_in_a_call_that_is_json():
+    path = "C:\\store\\o1.txt"
+    call = json.dumps({"command": f"type {path}"})
+
+    assert made(call=call, known=Known(handles=(path,))).strategy is Strategy.PAGE
 
 
 # Seen before
