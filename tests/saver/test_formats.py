@@ -146,7 +146,7 @@ NEAR_MISSES = {
     "traceback": "Traceback (most recent first)\nat home: 3:4\npanic: not allowed\n",
     "json": '{"unclosed": [1, 2\n',
     "csv": "one, two\nthree, four, five\nsix\nseven, eight\nnine, ten, eleven\n",
-    "ci_log": "2026-03-14 09:26:53 ##[error] of mine\njob\tstep\tmessage\n",
+    "ci_log": "2026-03-14T09:26:53Z ##[error] quoted\none\ntwo\nthree\njob\tstep\tmessage\n",
 }
 
 
@@ -175,7 +175,7 @@ def test_times_are_no_search_results(line: str) -> None:
 
 
 def test_hours_are_no_numbers_of_lines() -> None:
-    text = "".join(f"{hour:02}:15:00 backup of src/main.c done\n" for hour in range(24))
+    text = "".join(f"{hour:02}:15:00 backup of src/main.c done\n" for hour in range(1, 24))
 
     assert "search" not in takers(read_lines(text))
 
@@ -187,7 +187,7 @@ def test_numbers_that_do_not_grow_are_no_numbers_of_lines() -> None:
 
 
 def test_blank_lines_between_do_not_hide_a_format() -> None:
-    text = read_recording("grep_rn").text.replace("\n", "\n\n  \n")
+    text = read_recording("grep_rn").text.replace("\n", "\n\n  \n\n\n")
 
     assert parsed_of(text)[0] == "search"
 
@@ -324,13 +324,76 @@ def test_of_findings_of_one_rule_each_file_shows_some() -> None:
 
 def test_a_search_result_unlike_all_others_comes_before_the_first_of_each_kind() -> None:
     results = [
-        f"src/{file}/{chr(97 + kind % 26)}.c:{file + 1}: {chr(97 + kind % 26) * (1 + kind // 26)}()"
+        f"src/{file}.c:{kind + 1}: {chr(97 + kind % 26) * (1 + kind // 26)}()"
         for file in range(20)
-        for kind in range(400)
+        for kind in range(700)
     ]
-    results.append("src/last.c:7: only here")
+    results.append("src/19.c:701: only here")
 
     assert results[-1] in kept_lines("\n".join(results))
+
+
+def test_results_are_kept_with_the_heading_that_names_their_file() -> None:
+    assert "gptel-anthropic.el" in kept_lines(read_recording("rg_heading").text)
+
+
+def test_findings_that_are_like_many_others_have_no_weight() -> None:
+    lines = read_lines(grow(read_recording("ruff_concise").text, 400_000))
+
+    result = parse(lines)
+
+    assert result is not None
+    assert len(result[1].weights) < len(lines.clean) / 2
+
+
+def test_lines_that_say_what_went_wrong_have_weight() -> None:
+    lines = read_recording("pytest_fail")
+
+    result = parse(lines)
+
+    assert result is not None
+    errors = [at for at, line in enumerate(lines.clean) if line.startswith("E  ")]
+    assert all(result[1].weights[at] >= 0.5 for at in errors)
+
+
+def test_a_report_ends_where_the_next_test_passes() -> None:
+    text = (
+        "TAP version 13\nnot ok 1 - sums\n  ---\n  error: wrong\n  ...\nok 2 - parses\n"
+        "chatter of test 3\nok 3 - prints\n# tests 3\n# fail 1\n"
+    )
+
+    shown = kept_lines(text)
+
+    assert "  error: wrong" in shown
+    assert "chatter of test 3" not in shown
+
+
+def test_each_hunk_of_a_diff_shows_its_first_change() -> None:
+    lines = read_recording("git_diff")
+    shown = set(parsed_of(lines.text)[1].kept)
+    hunks = [at for at, line in enumerate(lines.clean) if line.startswith("@@ ")][:8]
+
+    for hunk in hunks:
+        after = range(hunk + 1, len(lines.clean))
+        assert next(at for at in after if lines.clean[at][:1] in {"+", "-"}) in shown
+
+
+def test_files_of_a_commit_are_kept_as_far_as_there_is_room() -> None:
+    assert any(
+        line.startswith(" README.org | ")
+        for line in kept_lines(read_recording("git_log_stat").text)
+    )
+
+
+def test_a_problem_that_repeats_in_a_runners_log_counts_once() -> None:
+    head = "build\tTest\t2026-03-14T09:26:53.1Z "
+    lines = [f"{head}warning: slot {number} is full" for number in range(600)]
+    lines.append(f"{head}error: disk quota exceeded")
+
+    parsed = parsed_of("\n".join(lines))[1]
+
+    assert parsed.weights[600] > 0.5
+    assert len(parsed.weights) < 20
 
 
 def test_findings_are_kept_with_their_file() -> None:
@@ -395,6 +458,11 @@ def test_parts_of_json_are_its_outer_members() -> None:
 def test_lines_of_json_are_json() -> None:
     assert parsed_of('{"a": 1}\n{"a": 2}\n')[0] == "json"
     assert parse(read_lines('{"a": 1}\n{"a": 2\n')) is None
+    assert BY_NAME["json"].parse(read_lines(" \n")) is None
+
+
+def test_deep_nesting_is_no_json() -> None:
+    assert parse(read_lines("[" * 200_000 + "]" * 200_000)) is None
 
 
 def test_rows_with_another_number_of_cells_are_kept() -> None:

@@ -29,7 +29,7 @@ def _is_json(lines: Lines) -> bool:
     if _decodes(data):
         return True
     parts = [part for part in data.split(b"\n") if part.strip()]
-    return len(parts) > 1 and all(map(_decodes, parts))
+    return bool(parts) and all(map(_decodes, parts))
 
 
 def _decodes(data: bytes) -> bool:
@@ -74,10 +74,7 @@ def _separator(rows: list[str]) -> tuple[str, int] | None:
 def _cells(row: str, separator: str) -> list[str]:
     if '"' not in row:
         return row.split(separator)
-    try:
-        return next(csv.reader([row], delimiter=separator))
-    except csv.Error:
-        return [row]
+    return next(csv.reader([row], delimiter=separator))
 
 
 def _is_table(text: str) -> bool:
