@@ -26,7 +26,7 @@ from retention.saver.lines import PROBLEM_WORDS, Pieces, problem_weight
 from retention.saver.segments import Segment
 
 BLOCK: Final = 4_096  # pieces that are looked at together
-SAMPLE: Final = 8_192  # pieces, at most, that say what is usual in an output
+SAMPLE: Final = 4_096  # pieces, at most, that say what is usual in an output
 RARE: Final = 512  # pieces, at most, that are candidates for their rarity
 TERMS: Final = 32  # words of a task, at most, that are looked for
 

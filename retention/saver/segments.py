@@ -84,19 +84,20 @@ def _segment(pieces: Pieces, number: int, first: int, after: int) -> Segment:
 
 # Where a part of an output begins
 
-_HEADERS = (
-    re.compile(r"diff --git "),
-    re.compile(
-        r"(?:PASS|FAIL|not ok|# Subtest|=== RUN|--- FAIL|--- PASS)\b|[✓\u00d7✗✕●] |_{3,} .* _{3,}$"
-    ),
-    re.compile(r"Traceback \(most recent|Exception in thread|panic:"),
+# Groups are kinds of beginnings, the strongest first.
+_HEADERS = re.compile(
+    r"(diff --git )"
+    r"|((?:PASS|FAIL|not ok|# Subtest|=== RUN|--- FAIL|--- PASS)\b|[✓\u00d7✗✕●] |_{3,} .* _{3,}$)"
+    r"|(Traceback \(most recent|Exception in thread|panic:)"
 )
-_FIRST = frozenset("dPFn#=-✓\u00d7✗✕●_TEp")  # what lines that `_HEADERS` match begin with
 _FRAME = re.compile(r"\s+at .+:\d+:\d+\)?$")
 _STAMP = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[T ])?(?P<h>[0-2]\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)\b")
 
 
-TRACE, LOG, BLANK = 2, 3, 4  # kinds of beginnings; those before them are in `_HEADERS`
+TRACE, LOG, BLANK = 3, 4, 5  # the kinds of beginnings that `_HEADERS` has not, and its last
+# What lines begin with that are looked at more closely: headers, stamps, frames and blank lines.
+_STAMPED = "[0123456789"
+_CLOSER = frozenset(f" \t\r\x0b\x0c{_STAMPED}dPFn#=-_TEp✓\u00d7✗✕●") | {""}
 
 
 def _natural(lines: Sequence[str]) -> set[int]:
@@ -119,24 +120,30 @@ def _beginnings(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     blank = framed = begun = False
     time = -1
     for at, line in enumerate(lines):
+        first = line[:1]
+        if first not in _CLOSER:
+            if blank:
+                yield at, BLANK
+            blank, framed, begun, time = False, False, True, -1
+            continue
         if not line or line.isspace():
             blank, framed = begun, False
             continue
-        begun = True
-        first = line[0]
-        if first in _FIRST:
-            kind = next((kind for kind, mark in enumerate(_HEADERS) if mark.match(line)), None)
-            if kind is not None:
-                yield at, kind
         if blank:
             yield at, BLANK
-        before, time = time, _seconds(line) if first == "[" or first.isdecimal() else -1
-        if time >= 0 and (before < 0 or time - before >= PAUSE):
-            yield at, LOG
-        frame = first.isspace() and _FRAME.match(line) is not None
-        if frame and not framed:
-            yield at, TRACE
-        blank, framed = False, frame
+        blank, begun = False, True
+        before, time = time, -1
+        was_framed, framed = framed, False
+        if first.isspace():
+            framed = _FRAME.match(line) is not None
+            if framed and not was_framed:
+                yield at, TRACE
+        elif first in _STAMPED:
+            time = _seconds(line)
+            if time >= 0 and (before < 0 or time - before >= PAUSE):
+                yield at, LOG
+        elif (header := _HEADERS.match(line)) is not None:
+            yield at, header.lastindex or 0
 
 
 def _seconds(line: str) -> int:
