@@ -65,9 +65,9 @@ After that it is sent as it is."
 (defcustom gptel-retention-output-tools t
   "Non-nil means give the model tools that read kept outputs.
 They are added to the tools of a conversation that has any, from its
-first request on, where `gptel-retention-keep-outputs' says so, too.  A conversation that began without them goes on
-without them, since another list of tools is another prompt from its
-start for the provider's cache."
+first request on, if `gptel-retention-keep-outputs' is set as well.  A
+conversation that began without them goes on without them, since another
+list of tools is another prompt from its start for the provider's cache."
   :type 'boolean
   :group 'gptel-retention)
 
@@ -460,7 +460,7 @@ That is decided before its first request, when it has no id yet."
       (when (with-current-buffer (or (buffer-base-buffer buffer) buffer)
               (gptel-retention-tools--offered-p))
         (with-current-buffer prompt
-          (when (and gptel-use-tools gptel-tools)
+          (when gptel-tools
             (let ((own (gptel-retention-tools--own)))
               (setq-local gptel-tools
                           (append (seq-difference gptel-tools own #'eq)

@@ -496,5 +496,15 @@ BETWEEN are parts as of `host-tests-insert'."
     (should (gptel-retention-host-caches-p (list :model with)))
     (should-not (gptel-retention-host-caches-p (list :model without)))))
 
+(ert-deftest host-tests-schema-is-for-those-that-take-one ()
+  "Of gptel's backends only some have a place for a schema."
+  (let ((gptel--known-backends nil))
+    (pcase-dolist (`(,backend . ,takes)
+                   `((,(gptel-make-openai "O" :key "k" :models '(m)) . t)
+                     (,(gptel-make-kagi "K" :key "k") . nil)))
+      (let ((gptel-backend backend))
+        (should (eq takes
+                    (and (gptel-retention-host--schema-p) t)))))))
+
 (provide 'host-tests)
 ;;; host-tests.el ends here

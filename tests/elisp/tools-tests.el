@@ -230,6 +230,37 @@ STEPS are what the backend is scripted to do, beside keeping outputs."
         (accept-process-output nil 0.5) ; for what comes late
         (should (= 2 (length (tools-tests-requests))))))))
 
+(ert-deftest tools-late-answer-changes-nothing ()
+  "A result is processed once, when time is up or when there is an answer."
+  (tools-tests-with tools-tests-call
+      '(("output/save" . [(:delay 0.4 :result (:id "o1" :text "T"))]))
+    (let ((fsm (gptel-make-fsm)) processed)
+      (setf (gptel-fsm-info fsm) (list :buffer (current-buffer))
+            (gptel-fsm-state fsm) 'TOOL)
+      (setq gptel-retention-id "abc")
+      (pcase-dolist (`(,timeout . ,expected)
+                     `((0.2 . (,(tools-tests-long))) (0.6 . ("T"))))
+        (setq gptel-retention-output-timeout timeout
+              processed nil)
+        (gptel-retention-tools--around-result
+         (lambda (_fsm _tool _call text) (push text processed))
+         fsm (tools-tests-tool) '(:args (:p "all")) (tools-tests-long))
+        (let ((end (+ (float-time) 1)))
+          (while (< (float-time) end)
+            (accept-process-output nil 0.1)))
+        (should (equal expected processed))))))
+
+(ert-deftest tools-result-that-is-not-shown-has-no-button ()
+  "What looks like the end of a block is not taken for the result's."
+  (dolist (shown '(t nil))
+    (tools-tests-with [(:text "```\ncode\n```" :calls [["make" (:p "all")]])
+                       (:text "Done.")]
+        `(("output/save" . [,(tools-tests-answer "EXCERPT")]))
+      (let ((gptel-include-tool-results shown))
+        (tools-tests-send "Go." (tools-tests-long)))
+      (should (equal '("EXCERPT") (tools-tests-sent)))
+      (should (= (if shown 1 0) (length (tools-tests-buttons)))))))
+
 (ert-deftest tools-aborted-request-takes-no-result ()
   "A result that comes after the end of the request is dropped."
   (tools-tests-with tools-tests-call
@@ -434,13 +465,14 @@ With FILE the question is handed over in a file."
     (unwind-protect
         (tools-tests-send "two")
       (setq gptel-retention-output-tools t))
-    (setq-local gptel-use-tools nil)
+    (setq-local gptel-tools nil)
     (tools-tests-send "three")
     (should (equal '(("make" "recall_output" "search_output")
                      ("make" "recall_output" "search_output")
                      nil)
                    (mapcar #'tools-tests-names (tools-tests-requests))))
-    (should (equal '("make") (mapcar #'gptel-tool-name gptel-tools)))))
+    (should (equal '("make")
+                   (mapcar #'gptel-tool-name (default-value 'gptel-tools))))))
 
 (ert-deftest tools-never-appear-in-a-conversation-without-them ()
   "O7: a conversation whose first request had none of ours gets none."
