@@ -368,14 +368,15 @@ def test_a_report_ends_where_the_next_test_passes() -> None:
     assert "chatter of test 3" not in shown
 
 
-def test_each_hunk_of_a_diff_shows_its_first_change() -> None:
+def test_each_file_of_a_diff_shows_its_first_change() -> None:
     lines = read_recording("git_diff")
-    shown = set(parsed_of(lines.text)[1].kept)
-    hunks = [at for at, line in enumerate(lines.clean) if line.startswith("@@ ")][:8]
+    parsed = parsed_of(lines.text)[1]
+    change = re.compile(r"[-+](?!--|\+\+)")
 
-    for hunk in hunks:
-        after = range(hunk + 1, len(lines.clean))
-        assert next(at for at in after if lines.clean[at][:1] in {"+", "-"}) in shown
+    assert len(parsed.boundaries) > 10
+    for file in parsed.boundaries:
+        after = range(file, len(lines.clean))
+        assert next(at for at in after if change.match(lines.clean[at])) in parsed.kept
 
 
 def test_files_of_a_commit_are_kept_as_far_as_there_is_room() -> None:
@@ -394,6 +395,16 @@ def test_a_problem_that_repeats_in_a_runners_log_counts_once() -> None:
 
     assert parsed.weights[600] > 0.5
     assert len(parsed.weights) < 20
+
+
+def test_packages_that_pass_leave_room_for_one_that_fails() -> None:
+    packages = [f"ok  \texample.com/shop/{number}\t0.01s" for number in range(2000)]
+    packages.insert(1500, "FAIL\texample.com/shop/stock\t0.02s")
+
+    shown = kept_lines("\n".join([*packages, "FAIL"]))
+
+    assert packages[1500] in shown
+    assert packages[0] in shown
 
 
 def test_findings_are_kept_with_their_file() -> None:
