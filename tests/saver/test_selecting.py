@@ -143,3 +143,39 @@ def test_the_cost_is_never_less_than_the_text():
         kept = Selection(pieces, split(pieces), 1_000_000)
         kept.keep(range(0, len(pieces.clean), step))
         assert len(kept.render()) <= kept.cost <= 1.5 * len(kept.render())
+
+
+# Outputs in which every line is a problem of a kind of its own.
+ERRORS = [f"error: {a}{b} broke {c}" for a in KINDS for b in KINDS for c in KINDS[:9]]
+
+
+def test_a_problem_of_each_segment_is_kept_however_many_others_have():
+    steady = ["steady as it goes"] * 1_500
+    lines = [*ERRORS, *steady, "warning: steady as it goes", *steady, *ERRORS]
+
+    assert "warning: steady" in selected("\n".join(lines), limit=6_000).render()
+
+
+def test_problems_leave_room_for_a_rare_line():
+    lines = [*ERRORS[:1_200], "<<note>> {wombats} were seen near shard 9", *ERRORS[1_200:]]
+
+    assert lines[1_200] in selected("\n".join(lines), limit=6_000).render()
+
+
+def test_what_answers_the_task_comes_before_the_lines_of_a_format():
+    steady = ["steady as it goes"] * 1_500
+    answers = [f"quokka {kind} is well" for kind in KINDS * 10]
+    text = "\n".join([*steady, *answers, *steady])
+    kept = selected(text, task="quokka", limit=6_000, parsed=range(len(steady)))
+
+    assert all(answer in kept.render() for answer in answers)
+    assert kept.render().count("quokka") == len(answers)
+
+
+def test_no_gap_is_shorter_than_the_line_that_stands_for_it():
+    text = "".join(f"error: {kind}\nok\n" + "steady as it goes\n" * 100 for kind in KINDS * 20)
+    kept = selected(text, parsed=range(0, 2_000, 2))
+    starts = kept.pieces.starts
+    shortest = min(starts[gap.after] - starts[gap.first] for gap in kept.gaps())
+
+    assert shortest > len("[line 10 of segment 1 omitted, 0.0 KB]\n")
