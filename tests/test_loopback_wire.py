@@ -284,3 +284,14 @@ def test_call_goes_on_under_the_name_null() -> None:
 @pytest.mark.parametrize(("api", "quirk"), [("ollama", "comments"), ("openai", "no_such")])
 def test_quirk_that_an_api_does_not_have_is_an_error_of_the_script(api: str, quirk: str) -> None:
     assert b"script:" in tell(api, quirk)
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_error_comes_before_any_call(api: str) -> None:
+    path, body = streaming(api, prompt(api))
+    with Loopback([{"text": "Hm", "calls": CALLS, "error": "Busy"}], strictness=BOTH) as server:
+        got = ask(server, path, body)
+
+    assert b"Hm" in got.body
+    assert b"Busy" in got.body
+    assert b'"read"' not in got.body

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from tests.loopback.apis import chat
 from tests.loopback.cache import whole
@@ -434,9 +435,10 @@ def iter_events(answer: Answer, context: Context) -> Iterator[tuple[str, Object]
     opening = {**whole, "status": "in_progress", "output": [], "usage": None}
     yield "response.created", {"response": opening}
     yield "response.in_progress", {"response": opening}
+    if answer.error is not None:
+        said = takewhile(lambda item: item["type"] != "function_call", whole["output"])
+        whole = {**whole, "output": list(said)}
     for index, item in enumerate(whole["output"]):
-        if item["type"] == "function_call" and answer.error is not None:
-            break
         yield from EVENTS[item["type"]](index, item)
     if answer.error is not None:
         failure = {"code": "server_error", "message": answer.error}
