@@ -80,9 +80,9 @@ def sample(lines: list[str]) -> str:
 
 
 def signs(*patterns: str) -> Callable[[str], bool]:
-    """Return whether a text has each of PATTERNS, in which ^ and $ stand for ends of lines."""
-    compiled = [re.compile(pattern, re.MULTILINE) for pattern in patterns]
-    return lambda text: all(pattern.search(text) for pattern in compiled)
+    """Return whether each of PATTERNS matches the beginning of some line of a sample."""
+    compiled = [re.compile(rf"\n(?:{pattern})", re.MULTILINE) for pattern in patterns]
+    return lambda text: all(pattern.search("\n" + text) for pattern in compiled)
 
 
 def share(pattern: str, least: float) -> Callable[[str], bool]:

@@ -17,7 +17,7 @@ COMPILERS: Final[tuple[Format, ...]] = (
     grammar(
         "rustc",
         marks=signs(
-            r"^(?:error|warning)(?:\[E\d+\])?: ", r"^\s*--> \S+:\d+:\d+$", r"^\s+Compiling|^error"
+            r"(?:error|warning)(?:\[E\d+\])?: ", r"\s*--> \S+:\d+:\d+$", r"\s+Compiling|error"
         ),
         dull=(" +(?:Compiling|Checking|Downloaded|Downloading|Running|Fresh) ",),
         sum=(
@@ -33,7 +33,7 @@ COMPILERS: Final[tuple[Format, ...]] = (
     ),
     grammar(
         "tsc",
-        marks=signs(f"^{_TSC}"),
+        marks=signs(f"{_TSC}"),
         sum=(r"Found \d+ errors?", "Errors  Files", r"\s+\d+  \S+:\d+$"),
         hit=(_TSC,),
         inside=(r"^\s+\S.*\b(?:is|not|missing|[Tt]ype|[Pp]roperty|[Dd]id)\b",),
@@ -43,7 +43,7 @@ COMPILERS: Final[tuple[Format, ...]] = (
     grammar(
         "eslint",
         marks=signs(
-            r"^\s+\d+:\d+\s+(?:error|warning)\s+\S", r"^\s*✖ \d+ problems?|^(?=\S*[/\\.])\S+$"
+            r"\s+\d+:\d+\s+(?:error|warning)\s+\S", r"\s*✖ \d+ problems?|(?=\S*[/\\.])\S+$"
         ),
         hit=(r"\s+\d+:\d+\s+(?:error|warning)\s+(?:\S.*\s\s(?P<rule>[\w@/-]+)$)?",),
         sum=(r"\s*✖ \d+ problem", r"\s+\d+ errors? and \d+ warning"),
@@ -54,8 +54,8 @@ COMPILERS: Final[tuple[Format, ...]] = (
     grammar(
         "javac_maven",
         marks=signs(
-            r"^[^\s:]+\.java:\d+: (?:error|warning): |^\[ERROR\] |^\[INFO\] BUILD |^\d+ errors?$",
-            r"^[^\s:]+\.java:\d+: |^\[INFO\] (?:BUILD|-{20,}|Scanning)",
+            r"[^\s:]+\.java:\d+: (?:error|warning): |\[ERROR\] |\[INFO\] BUILD |\d+ errors?$",
+            r"[^\s:]+\.java:\d+: |\[INFO\] (?:BUILD|-{20,}|Scanning)",
         ),
         sum=(
             r"\[(?:INFO|ERROR)\] (?:BUILD |Total time|COMPILATION|Tests run:|\d+ errors?)",
@@ -81,10 +81,10 @@ COMPILERS: Final[tuple[Format, ...]] = (
     grammar(
         "ruff_mypy",
         marks=signs(
-            rf"^[^\s:]+\.\w+:\d+(?::\d+)?: (?:error|note|warning): |^[^\s:]+:\d+:\d+: {_CODE}\b:? "
-            rf"|^{_CODE} (?:\[\*\] )?\S.*\n *--> \S+:\d+:\d+$",
-            rf"\[[a-z]+(?:-[a-z]+)*\]$|^[^\s:]+\.(?:pyi?|ipynb):\d+:\d+: {_CODE}\b"
-            r"|^ *--> \S+\.pyi?:\d+:\d+$",
+            rf"[^\s:]+\.\w+:\d+(?::\d+)?: (?:error|note|warning): |[^\s:]+:\d+:\d+: {_CODE}\b:? "
+            rf"|{_CODE} (?:\[\*\] )?\S.*\n *--> \S+:\d+:\d+$",
+            rf".*\[[a-z]+(?:-[a-z]+)*\]$|[^\s:]+\.(?:pyi?|ipynb):\d+:\d+: {_CODE}\b"
+            r"| *--> \S+\.pyi?:\d+:\d+$",
         ),
         dull=(rf"[^\s:]+{_PLACE}note:",),
         hit=(
@@ -98,7 +98,7 @@ COMPILERS: Final[tuple[Format, ...]] = (
     ),
     grammar(
         "gcc_clang",
-        marks=signs(rf"^{_FILE}{_PLACE}{_LEVEL}: "),
+        marks=signs(rf"{_FILE}{_PLACE}{_LEVEL}: "),
         hit=(rf"{_FILE}{_PLACE}{_LEVEL}:(?:.*\[(?P<rule>-W[\w=+-]+)\]$)?",),
         dull=(
             rf"[^\s:][^:]*{_PLACE}(?:note|required from)",

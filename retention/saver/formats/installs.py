@@ -12,12 +12,12 @@ INSTALLS: Final[tuple[Format, ...]] = (
     grammar(
         "install",
         marks=signs(
-            rf"^{_NPM_RESULT}"
-            r"|^npm (?:ERR!|error|warn|WARN|http) "
-            r"|^ *(?:Successfully installed|Installing collected packages|Requirement already) "
-            r"|^ *(?:Collecting|ERROR: Could not|ERROR: Cannot install) "
-            r"|^\d+ upgraded, \d+ newly installed"
-            r"|^(?:Setting up|Unpacking) \S+ \("
+            rf"{_NPM_RESULT}"
+            r"|npm (?:ERR!|error|warn|WARN|http) "
+            r"| *(?:Successfully installed|Installing collected packages|Requirement already) "
+            r"| *(?:Collecting|ERROR: Could not|ERROR: Cannot install) "
+            r"|\d+ upgraded, \d+ newly installed"
+            r"|(?:Setting up|Unpacking) \S+ \("
         ),
         hit=(
             r"npm (?:ERR!|error|warn|WARN) *(?P<rule>\S+)",

@@ -11,8 +11,8 @@ TESTS: Final[tuple[Format, ...]] = (
     grammar(
         "vitest_jest",
         marks=signs(
-            r"^\s*(?:[✓✔√\u00d7✗✕\u276f●] |FAIL |PASS )",
-            r"^\s*(?:Test Files|Test Suites:|Tests:?) .*\d+ (?:passed|failed|skipped|todo|total)",
+            r"\s*(?:[✓✔√\u00d7✗✕\u276f●] |FAIL |PASS )",
+            r"\s*(?:Test Files|Test Suites:|Tests:?) .*\d+ (?:passed|failed|skipped|todo|total)",
         ),
         dull=(r"\s*(?:[✓✔√○↓□✎] |PASS |\u276f \S+ \(\d+ tests?|⎯++(?! Unhandled))",),
         sum=(
@@ -33,8 +33,8 @@ TESTS: Final[tuple[Format, ...]] = (
     grammar(
         "node_test",
         marks=signs(
-            r"^(?:TAP version \d+|\s*(?:not )?ok \d+|\s*[✔✖▶﹣] )",
-            r"^(?:[#\u2139] (?:tests|pass|fail) \d+|\s*not ok \d+|\s*\d+\.\.\d+$)",
+            r"(?:TAP version \d+|\s*(?:not )?ok \d+|\s*[✔✖▶﹣] )",
+            r"(?:[#\u2139] (?:tests|pass|fail) \d+|\s*not ok \d+|\s*\d+\.\.\d+$)",
         ),
         dull=(r"\s*(?:ok \d|[✔▶﹣] |# Subtest|\d+\.\.\d+$|test at )",),
         sum=(
@@ -53,11 +53,11 @@ TESTS: Final[tuple[Format, ...]] = (
     grammar(
         "pytest",
         marks=signs(
-            "^=+ (?:test session starts"
+            "=+ (?:test session starts"
             r"|.*\b(?:passed|failed|errors?|skipped|no tests ran)\b.*) =+$"
-            r"|^\d+ (?:passed|failed|errors?)\b.* in [\d.]+s",
-            r"^=+ test session starts|^_{3,} .+ _{3,}$|^(?:FAILED|ERROR) |\[ *\d+%\]$"
-            r"|^[.FEsxX]+$",
+            r"|\d+ (?:passed|failed|errors?)\b.* in [\d.]+s",
+            r"=+ test session starts|_{3,} .+ _{3,}$|(?:FAILED|ERROR) |.*\[ *\d+%\]$"
+            r"|[.FEsxX]+$",
         ),
         dull=(
             r"\S+::.*\s(?:PASSED|SKIPPED|XFAIL|XPASS|SUBPASS\w*)\b",
@@ -77,7 +77,7 @@ TESTS: Final[tuple[Format, ...]] = (
     ),
     grammar(
         "unittest",
-        marks=signs(r"^Ran \d+ tests? in [\d.]+s$", r"^(?:OK|FAILED)(?: \(.*\))?$"),
+        marks=signs(r"Ran \d+ tests? in [\d.]+s$", r"(?:OK|FAILED)(?: \(.*\))?$"),
         dull=(
             r"={20,}$",
             r".*\.\.\. (?:ok|skipped\b.*|expected failure)$",
@@ -92,7 +92,7 @@ TESTS: Final[tuple[Format, ...]] = (
     ),
     grammar(
         "cargo_test",
-        marks=signs(r"^running \d+ tests?$", r"^test .* \.\.\. |^test result: "),
+        marks=signs(r"running \d+ tests?$", r"test .* \.\.\. |test result: "),
         dull=(
             r"test \S+(?: - should panic)? \.\.\. (?:ok|ignored|bench)",
             r"running \d+",
@@ -110,8 +110,8 @@ TESTS: Final[tuple[Format, ...]] = (
     grammar(
         "go_test",
         marks=signs(
-            r"^\s*--- (?:PASS|FAIL|SKIP): |^(?:ok  |FAIL|\?   )\t",
-            r"^(?:ok  |FAIL|\?   )\t|^(?:PASS|FAIL)$",
+            r"\s*--- (?:PASS|FAIL|SKIP): |(?:ok  |FAIL|\?   )\t",
+            r"(?:ok  |FAIL|\?   )\t|(?:PASS|FAIL)$",
         ),
         part=("=== (?:RUN|NAME) ",),
         dull=("=== ", r"\s*--- (?:PASS|SKIP)", r"\?   \t"),

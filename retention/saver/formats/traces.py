@@ -15,10 +15,10 @@ TRACES: Final[tuple[Format, ...]] = (
     grammar(
         "traceback",
         marks=signs(
-            r"^\s*Traceback \(most recent call last\):|^Exception in thread |^panic: "
-            r"|^goroutine \d+ \[|\bpanicked at |^Debugger entered|^Error: [a-z-]+ \("
-            r"|^\s+at .*:\d+:\d+\)?$|^\tat .*\(.*\)$",
-            r'^\s*File ".*", line \d+|^\s+at |^\t\S+\.go:\d+|panicked at|^  \S*\(',
+            r"\s*Traceback \(most recent call last\):|Exception in thread |panic: "
+            r"|goroutine \d+ \[|thread '.* panicked at |Debugger entered|Error: [a-z-]+ \("
+            r"|\s+at .*:\d+:\d+\)?$|\tat .*\(.*\)$",
+            r"\s*File \".*\", line \d+|\s+at |\t\S+\.go:\d+|thread '|  \S*\(",
         ),
         dull=(
             rf"\s+at (?:[^(]*\()?{_FOREIGN}",

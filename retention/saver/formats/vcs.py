@@ -9,7 +9,7 @@ from typing import Final
 from retention.saver.formats.base import SURE, Format, Parsed, chosen, share, signs
 from retention.saver.lines import Lines
 
-_COMMIT = re.compile(r"commit [0-9a-f]{7,64}\b")
+_COMMIT = re.compile(r"commit [0-9a-f]{7,64}(?: \(.*\))?$", re.MULTILINE)
 _ONELINE = re.compile(r"(?:[*|/\\_ ]*[*|/\\_] +)?[0-9a-f]{7,12} \S")
 _CHANGED = re.compile(r" \S.* \|\s+(?:\d+|Bin )| \d+ files? changed|diff --git ")
 _FADING: Final = 60  # commits after which a subject counts half as much
@@ -39,13 +39,6 @@ def _parse_log(lines: Lines) -> Parsed | None:
     return chosen(clean, {}, follow, commits)
 
 
-def _log_marks(text: str) -> bool:
-    return _DECORATED(text) or _HASHES(text)
-
-
-_DECORATED = signs(
-    r"\A\s*(?:[*|] )?commit [0-9a-f]{7,64}\b", r"^(?:Author|Date|Merge|AuthorDate|tree|    )"
-)
 _HASHES = share(_ONELINE.pattern, 0.9)
 
 _DIFF = re.compile(
@@ -104,25 +97,21 @@ def _parse_status(lines: Lines) -> Parsed | None:
             kind = entry["what"] or "untracked"
             follow[at] = (0.2 if entry["what"] is None else 0.9) / (1 + seen[kind] / 20)
             seen[kind] += 1
-    return chosen(lines.clean, weights, follow, boundaries) if boundaries else None
+    return chosen(lines.clean, weights, follow, boundaries) if len(boundaries) > 1 else None
 
+
+_STATUS = re.compile(r"On branch |HEAD detached|interactive rebase|Not currently on")
 
 VCS: Final[tuple[Format, ...]] = (
-    Format(name="git_log", marks=_log_marks, parse=_parse_log),
     Format(
-        name="git_diff",
-        marks=signs(
-            r"\A(?:diff --(?:git|cc) |Index: )|^diff --git ",
-            r"^@@ -\d|^(?:Binary|similarity|new file|deleted)",
-        ),
-        parse=_parse_diff,
+        name="git_log",
+        marks=lambda text: _COMMIT.match(text) is not None or _HASHES(text),
+        parse=_parse_log,
     ),
+    Format(name="git_diff", marks=signs("diff --(?:git|cc) |Index: "), parse=_parse_diff),
     Format(
         name="git_status",
-        marks=signs(
-            r"\A\s*(?:On branch |HEAD detached|interactive rebase|Not currently)",
-            r"^(?:Changes |Untracked files:|nothing to commit|Unmerged paths:|no changes added)",
-        ),
+        marks=lambda text: _STATUS.match(text) is not None,
         parse=_parse_status,
     ),
 )
