@@ -591,8 +591,11 @@ class Service:
         plan, log = pending.plan, loaded.log
         common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
         # Of a host also the text without its delivery: it is read when the delivery moves.
+        hosts = {item.row for item in plan.sent.items[common:] if len(item.ids) > 1}
         texts = [
-            (item.row, item.message.exact) for item in plan.items[plan.cut :] if not item.block
+            (item.row, item.message.exact)
+            for item in plan.items[plan.cut :]
+            if item.row in hosts and not item.block
         ]
         texts += [(item.last, item.message.exact) for item in plan.sent.items[common:]]
         changed = {

@@ -606,6 +606,18 @@ def test_request_with_another_form_of_a_message_can_be_rebuilt(chat: Adapter) ->
     assert [rebuilt(chat, seq + 1) for seq in range(4)] == [digests(array) for array in arrays]
 
 
+def test_request_with_a_prompt_that_transforms_changed_can_be_rebuilt(chat: Adapter) -> None:
+    """C1, Q6: what went out counts, not what the buffer holds."""
+    written = message("@preset prompt 1")
+    arrays = [
+        chat.send(U1, prompt=written).array,
+        chat.send(written, A1, U2).array,
+        chat.send(U3, written, A1, U2).array,
+    ]
+
+    assert [rebuilt(chat, seq + 1) for seq in range(3)] == [digests(array) for array in arrays]
+
+
 @pytest.mark.parametrize("shape", ["", "merge"])
 def test_request_whose_deliveries_took_another_shape_can_be_rebuilt(
     chat: Adapter, shape: str
