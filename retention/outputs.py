@@ -93,7 +93,11 @@ def save_output(
     )
     output = excerpting.Output(data=data, task=tool.task, tool=tool.name, call=tool.call)
     made = excerpting.excerpt(output, options, known)
-    stored = made.chars > options.tail_min_chars or made.strategy is not excerpting.Strategy.WHOLE
+    stored = (
+        made.chars > options.tail_min_chars
+        or made.strategy is not excerpting.Strategy.WHOLE
+        or made.undecoded > 0  # what the model gets has not these bytes
+    )
     if stored:
         _keep(store, id, data, tool, made)
     return made, stored

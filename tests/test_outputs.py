@@ -129,6 +129,28 @@ def test_equal_result_becomes_a_note(client: Client) -> None:
     assert first.id in second.text
 
 
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
+def test_results_that_differ_far_into_a_line_are_not_the_same(client: Client, verdict: str) -> None:
+    """O3: minified JSON, or a line that was longer the last time."""
+    line = '{"log":"' + "y" * 20_000 + '","result":"%s"}'
+    client.save(line % "PASS")
+
+    again = client.save(line % verdict)
+    longer = client.save("y" * 40_000)
+
+    assert (again.strategy == "duplicate") is (verdict == "PASS")
+    assert longer.strategy != "duplicate"
+
+
+def test_short_result_that_is_no_text_is_stored(client: Client) -> None:
+    """O1: what the model gets has U+FFFD, so the bytes must be kept."""
+    saved = client.save(b"caf\xe9 " * 10)
+
+    assert saved.id
+    with client.store.read() as reader:
+        assert reader.object(reader.outputs(client.id, 1)[0].blob) == b"caf\xe9 " * 10
+
+
 def test_what_was_recalled_is_not_cut_again(client: Client) -> None:
     """O7: a call that names an output's id gets what it asked for, page by page."""
     id = client.save(BROKEN).id

@@ -19,10 +19,17 @@ from retention.digest import Digest, digest, to_hex
 from retention.encoding import Mode, shorter
 from retention.model import Struct
 from retention.saver.formats import Parsed, parse
-from retention.saver.lines import Lines, Pieces, read_lines, read_pieces, size_words
+from retention.saver.lines import (
+    Lines,
+    Pieces,
+    read_lines,
+    read_pieces,
+    size_words,
+    without_escapes,
+)
 from retention.saver.scoring import LOCAL_KEEP, Evidence, local, weigh
 from retention.saver.segments import Segment, bytes_of, split
-from retention.saver.selecting import select
+from retention.saver.selecting import JUDGED, WANTED, select
 
 ID: Final = 12  # hex digits of an output's id, after its letter
 RECALL: Final = "recall_output"  # the tool by which a model recalls what it was not shown
@@ -137,12 +144,16 @@ def sameness(text: str) -> Digest:
 
 
 def _sameness(lines: Lines) -> Digest:
-    shown = lines.clean
+    shown, starts = lines.clean, lines.starts
     inked = (at for at, line in enumerate(shown) if line and not line.isspace())
     first = next(inked, len(shown))
     last = max(inked, default=first)
-    blocks = (shown[at : min(at + BLOCK, last + 1)] for at in range(first, last + 1, BLOCK))
-    texts = ("\n".join([line.rstrip() for line in block]) for block in blocks)
+    # What stands, not what is matched: long lines may differ at their ends alone.
+    blocks = (
+        without_escapes(lines.text[starts[at] : starts[min(at + BLOCK, last + 1)]])
+        for at in range(first, min(last + 1, len(shown)), BLOCK)
+    )
+    texts = ("\n".join([line.rstrip() for line in block.split("\n")]).rstrip() for block in blocks)
     digests = [digest("blob", text.encode("utf-8", "surrogatepass")) for text in texts]
     return digest("blob", b"".join(digests))
 
@@ -246,6 +257,7 @@ def _excerpt(
         evidence,
         limit=room,
         wanted=wanted,
+        share=WANTED if scores is None else JUDGED,
         parsed=[piece for at in parsed.kept for piece in range(first(at), first(at + 1))],
     )
     numbers = [at for at, keep in enumerate(kept.kept) if keep]

@@ -34,13 +34,14 @@ def clean(line: str) -> str:
     end = len(line)
     while True:
         start = line.rfind("\r", 0, end) + 1
-        shown = _without_escapes(line[start : min(end, start + 2 * MATCHED)])
+        shown = without_escapes(line[start : min(end, start + 2 * MATCHED)])
         if shown or not start:
             return shown[:MATCHED]
         end = start - 1
 
 
-def _without_escapes(text: str) -> str:
+def without_escapes(text: str) -> str:
+    """Return TEXT without escape sequences, and without a character before a backspace."""
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     return _BACKSPACE.sub("", text) if "\b" in text else text

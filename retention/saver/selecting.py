@@ -16,7 +16,8 @@ from retention.saver.lines import Pieces, size_words
 from retention.saver.scoring import Evidence
 from retention.saver.segments import Segment, bytes_of
 
-WANTED = 0.5  # share of the bound for segments that are kept whole
+WANTED: Final = 0.5  # share of the bound for whole segments that the local scorer chose
+JUDGED: Final = 0.8  # the same for those that a model chose; the rest is for problems
 HEAD, TAIL = 0.05, 0.1  # shares of the bound for the beginning and the end of an output
 HEAD_MAX, TAIL_MAX = 1_000, 2_000  # code points, at most, of them
 EACH = 0.20  # share for the clearest problem of each segment
@@ -170,19 +171,20 @@ def select(
     *,
     limit: int,
     wanted: Sequence[Segment] = (),
+    share: float = WANTED,
     parsed: Sequence[int] = (),
 ) -> Selection:
     """Return what is kept of PIECES, which has SEGMENTS, within LIMIT code points.
 
-    WANTED segments come first, as many of them as fit whole, then the beginning and the end, a
-    problem of each segment, and what has most EVIDENCE, each kind within its share.  The rest goes
-    to what stands around, to what answers the task, to what a format's parser PARSED, and to more
-    of the same.
+    WANTED segments come first, as many of them as fit whole into SHARE of it.  Then come the
+    beginning and the end, a problem of each segment, and what has most EVIDENCE, each kind within a
+    share of its own.  The rest goes to what stands around, to what answers the task, to what a
+    format's parser PARSED, and to more of the same.
     """
     kept = Selection(pieces, segments, limit, evidence.problems)
     free = limit - kept.cost
     for segment in wanted:
-        kept.keep(kept.pieces_of(segment), limit - int(free * (1 - WANTED)))
+        kept.keep(kept.pieces_of(segment), limit - int(free * (1 - share)))
     free = limit - kept.cost
     _keep_while(kept, range(len(pieces.clean)), min(free * HEAD, HEAD_MAX))
     _keep_while(kept, reversed(range(len(pieces.clean))), min(free * TAIL, TAIL_MAX))
@@ -193,8 +195,8 @@ def select(
         (evidence.overlap, OVERLAP),
         (evidence.rarity, RARITY),
     )
-    for queue, share in queues:
-        _fill(kept, queue, free * share)
+    for queue, part in queues:
+        _fill(kept, queue, free * part)
     for queue in (evidence.overlap, evidence.problems):
         _fill(kept, _around(queue, len(pieces.clean)), free * AROUND)
     close = [at for at, weight in evidence.overlap.items() if weight >= CLOSE]
