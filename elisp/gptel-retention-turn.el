@@ -1005,16 +1005,7 @@ unless the whole response parses into something else than its pieces
     (show-results :around gptel-retention-turn--around-results)
     (realize :before gptel-retention-turn--before-realize))
   "What runs when gptel does something while a conversation is kept.
-Each element is (WHAT HOW FUNCTION . PROPERTIES), WHAT being one of
-`gptel-retention-host-functions' and the rest as for `advice-add'.")
-
-(defun gptel-retention-turn--each-advice (function)
-  "Call FUNCTION with (PLACE HOW ADVICE PROPERTIES) of each advice."
-  (pcase-dolist (`(,what ,how ,advice . ,properties)
-                 gptel-retention-turn--advice)
-    (dolist (place (alist-get what gptel-retention-host-functions))
-      (when (fboundp place)
-        (funcall function place how advice properties)))))
+The elements are as in `gptel-retention-host-advise'.")
 
 ;;;###autoload
 (defun gptel-retention-turn-enable ()
@@ -1022,7 +1013,7 @@ Each element is (WHAT HOW FUNCTION . PROPERTIES), WHAT being one of
 Start the backend, without waiting for it.  With the first buffer, gptel
 is advised."
   (unless gptel-retention-turn--buffers
-    (gptel-retention-turn--each-advice #'advice-add))
+    (gptel-retention-host-advise gptel-retention-turn--advice))
   (cl-pushnew (current-buffer) gptel-retention-turn--buffers)
   (setq gptel-retention-turn--enabled t)
   (pcase-dolist (`(,hook . ,function) gptel-retention-turn--hooks)
@@ -1043,9 +1034,7 @@ With the last buffer, gptel is as it was before."
                           (delq (current-buffer)
                                 gptel-retention-turn--buffers)))
   (unless gptel-retention-turn--buffers
-    (gptel-retention-turn--each-advice
-     (lambda (place _how advice _properties)
-       (advice-remove place advice)))))
+    (gptel-retention-host-unadvise gptel-retention-turn--advice)))
 
 (provide 'gptel-retention-turn)
 ;;; gptel-retention-turn.el ends here
