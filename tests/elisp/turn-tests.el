@@ -788,10 +788,12 @@ last_role, message 6: assistant")
 (ert-deftest turn-tests-advice-goes-with-the-last-buffer ()
   "gptel is as before once no conversation is kept."
   (test-helper-with-backend nil
-    (let* ((places (mapcan (lambda (entry)
-                             (seq-filter #'fboundp (copy-sequence
-                                                    (cdr entry))))
-                           gptel-retention-host-functions))
+    (let* ((places (mapcan
+                    (lambda (advice)
+                      (seq-filter #'fboundp
+                                  (alist-get (car advice)
+                                             gptel-retention-host-functions)))
+                    gptel-retention-turn--advice))
            (count (lambda ()
                     (let ((n 0))
                       (dolist (place places n)
