@@ -603,12 +603,13 @@ class Service:
         }
         before = [at for at, _ in plan.sent.placed if at < common]
         alone = {at for at in before if plan.sent.items[at].row == START}
+        joined = sum(len(item.joined) for item in plan.sent.items[:common])
         new = planning.NEW
         return RequestRecord(
             seq=loaded.record.next_seq,
             plan=pending.name,
             parent=loaded.last_seq if common else 0,
-            keep=common + len(before) - len(alone),
+            keep=common + joined + len(before) - len(alone),
             rows=tuple(settled.real(id) for item in plan.sent.items[common:] for id in item.ids),
             turn=plan.turn,
             origin=pending.origin,

@@ -618,6 +618,19 @@ def test_request_with_a_prompt_that_transforms_changed_can_be_rebuilt(chat: Adap
     assert [rebuilt(chat, seq + 1) for seq in range(3)] == [digests(array) for array in arrays]
 
 
+def test_request_behind_messages_that_were_made_one_can_be_rebuilt(store: Store) -> None:
+    """C1, G4: of two neighbours of the assistant, in a part that the next request repeats."""
+    chat = Adapter(store, api="gemini", model="pro")
+    arrays = [
+        chat.send(*HISTORY, U2).array,
+        chat.loop(*looped(SAID, IDS, streamed=True), span=SHOWN).array,
+    ]
+    chat.end(plain("done"))
+    arrays += [chat.send(*HISTORY, U2, *SHOWN, plain("done"), U3).array]
+
+    assert [rebuilt(chat, seq + 1) for seq in range(3)] == [digests(array) for array in arrays]
+
+
 @pytest.mark.parametrize("shape", ["", "merge"])
 def test_request_whose_deliveries_took_another_shape_can_be_rebuilt(
     chat: Adapter, shape: str

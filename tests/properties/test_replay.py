@@ -20,7 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retention.digest import Digest
+from retention.ledger import Log
 from retention.model import Face
+from retention.providers import PROVIDERS
+from retention.rebuilding import rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS
 from retention.store import Store
 from tests.dialects import Element, looped, plain, rebuilt, translate
@@ -430,6 +434,7 @@ class Wired(Adapter):
     def __init__(self, store: Store, api: str = "anthropic", model: str = "claude-test") -> None:
         super().__init__(store, api=api, model=model)
         self.model, self.cache, self.step = model, "", 0
+        self.logged: dict[int, list[Digest]] = {}  # what each request sent, without cache marks
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -438,6 +443,12 @@ class Wired(Adapter):
 
     def prepare(self, *elements: Element, **options: Any) -> Prepared:
         return super().prepare(*elements, head="{}", **options)
+
+    def commit(self, prepared: Prepared) -> Prepared:
+        parse = PROVIDERS[self.api].parse
+        super().commit(prepared)
+        self.logged[prepared.seq] = [parse(raw).exact for raw in prepared.array]
+        return prepared
 
 
 class Watched(Player):
@@ -458,12 +469,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @given(SCRIPTS)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_service_sends_what_the_core_plans(store: Store, profile: str, script: Script):
-    """L3, Q1, R1: over the wire, from the disk, with bodies of responses, and restarted."""
+    """L3, Q1, R1: over the wire, from the disk, with bodies of responses, and restarted.
+
+    C1: and each request can be rebuilt from what is stored.
+    """
     script = [step for step in script if not isinstance(step, Edit) or step.kind != "step"]
     core = Watched(Harness(**PROFILES[profile])).play(script)
-    real = Watched(Wired(store, **PROFILES[profile])).play(script)  # type: ignore[arg-type]
+    chat = Wired(store, **PROFILES[profile])
+    real = Watched(chat).play(script)  # type: ignore[arg-type]
 
     assert [sending.array for sending in real.sent] == [s.array for s in core.sent]
+    with store.read() as reader:
+        log = Log(reader.rows(chat.id))
+        for seq, exacts in chat.logged.items():
+            rebuilt_items = rebuild_array(reader, log, chat.id, seq)
+            assert [item.message.exact for item in rebuilt_items] == exacts
 
 
 def whole(step: Turn | Edit) -> Turn | Edit:
