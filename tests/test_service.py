@@ -15,6 +15,7 @@ from retention.digest import digest
 from retention.errors import (
     InvalidParams,
     InvalidPayload,
+    InvalidResponse,
     RetentionError,
     UnknownConversation,
     UnknownPlan,
@@ -22,10 +23,11 @@ from retention.errors import (
     UnsupportedProvider,
 )
 from retention.ledger import Log
+from retention.model import Usage
 from retention.rebuilding import rebuild_array
 from retention.service import Service
 from retention.store import Reader, Store
-from tests.dialects import events, looped, plain
+from tests.dialects import body, events, looped, plain
 from tests.dialects import rebuilt as built
 from tests.helpers import (
     Adapter,
@@ -765,8 +767,8 @@ def test_response_belongs_to_the_dispatch_that_it_answers(chat: Adapter) -> None
 def test_turn_that_ended_in_no_answer_leaves_no_fragment(chat: Adapter, said: Any) -> None:
     """G4, F8: a structured answer by a tool that nobody runs, and a stream that was cut."""
     chat.send(U1)
-    body = events(DONE) if said is None else events(said)
-    chat.record(body[: len(body) // 2] if said is None else body)
+    stream = events(DONE) if said is None else events(said)
+    chat.record(stream[: len(stream) // 2] if said is None else stream)
     chat.end(plain("done"))
 
     sent = chat.send(U1, plain("done"), U2)
@@ -1007,3 +1009,77 @@ def counted(method: Any, name: str, counts: Counter[str]) -> Any:
         return method(*args)
 
     return call_counted
+
+
+# What else may become of fragments
+
+
+def test_fragments_of_one_service_are_replayed_by_another(store: Store) -> None:
+    """L4: and by a conversation that was split from it (L2)."""
+    left = Adapter(store)
+    left.send(U1)
+    work(left)
+    left.end(plain("done"), response=[DONE])
+
+    right = Adapter(store, left.id)
+    sent = right.send(*HISTORY, U2)
+
+    assert sent.result.replayed == 2
+    assert left.send(*HISTORY, U2).array == sent.array
+
+
+def test_fork_replays_the_fragments_of_its_past(store: Store, tmp_path: Path) -> None:
+    """L2: nothing is copied; what came after the split is each one's own."""
+    one, two = tmp_path / "one.org", tmp_path / "two.org"
+    one.touch()
+    two.touch()
+    chat = Adapter(store)
+    chat.call("conversation/open", id=chat.id, file=str(one))
+    chat.send(U1)
+    work(chat)
+    chat.end(plain("done"), response=[DONE])
+    fork = Adapter(store)
+    fork.id = fork.call("conversation/open", id=chat.id, file=str(two)).id
+    chat.send(*HISTORY, U2)
+    chat.end(plain("ours"), response=[assistant(thinking("ours", "sig5"), "ours")])
+
+    sent = fork.send(*HISTORY, U2, plain("ours"), U3)
+
+    assert fork.id != chat.id
+    assert sent.result.replayed == 2
+    assert b"sig5" not in b"".join(sent.array)
+
+
+def test_forgotten_fragments_leave_nothing_behind(store: Store) -> None:
+    """Z2: neither what the provider said nor the identity that it belongs to."""
+    chat = Adapter(store)
+    chat.send(U1, sections=[ENV], head=HEAD)
+    work(chat)
+    chat.end(plain("done"), response=[DONE])
+    chat.send(*HISTORY, U2)
+    assert store.check() == ()
+
+    chat.call("conversation/forget", id=chat.id)
+
+    assert content(store) == [[], [], [], []]
+
+
+def test_reported_usage_is_recorded_beside_the_request(chat: Adapter) -> None:
+    """C2: of a response to a request that was dispatched."""
+    chat.send(U1)
+    chat.record(body(DONE, "anthropic"))
+
+    with chat.store.read() as reader:
+        record = reader.requests(chat.id, 1)[0]
+    assert (record.usage, record.finish) == (Usage(input=10, output=5), "end_turn")
+
+
+def test_body_that_is_no_response_changes_nothing(chat: Adapter) -> None:
+    """R2: gptel's message stays, and the reason is told."""
+    chat.send(U1)
+    with pytest.raises(InvalidResponse):
+        chat.record(b"<html>Bad gateway</html>")
+
+    sent = work(chat, response=None)
+
+    assert [reason.code for reason in sent.result.reasons] == ["not_repaired"]
