@@ -71,6 +71,13 @@ list of tools is another prompt from its start for the provider's cache."
   :type 'boolean
   :group 'gptel-retention)
 
+(defcustom gptel-retention-answer-limit nil
+  "Characters of an answer of the tools that read kept outputs, at most.
+The environment variable RETENTION_RESULT_MAX_CHARS of the backend comes
+before it; nil is the backend's default."
+  :type '(choice (const :tag "The backend's default" nil) natnum)
+  :group 'gptel-retention)
+
 (defcustom gptel-retention-output-scorer 'local
   "Who says which parts of a large output the task needs.
 `local' is the backend itself, at once.  `model' is a model, which is
@@ -517,7 +524,7 @@ for the text from its start.  An answer that had to be cut says at which offset 
               :category gptel-retention-tools--category
               :description "\
 Search all stored tool outputs of this conversation for words, and return the places with the
-ids of their outputs, the best first."
+ids of their outputs, those of the newest output first."
               :args
               '((:name "query" :type string
                  :description "Words to look for")
@@ -553,6 +560,7 @@ PATTERN with CONTEXT lines around, from OFFSET on."
                         (gptel-retention-tools--number context)
                       2)
            :offset (gptel-retention-tools--number offset)
+           :cap (or gptel-retention-answer-limit 0)
            :by "model"))))
 
 (defun gptel-retention-tools--search (callback query offset)
@@ -562,6 +570,7 @@ PATTERN with CONTEXT lines around, from OFFSET on."
      callback "search_output" query "output/search"
      (list :conversation (or (gptel-retention-turn-id) "")
            :query query
+           :cap (or gptel-retention-answer-limit 0)
            :offset (gptel-retention-tools--number offset)))))
 
 (defun gptel-retention-tools--answer (callback name id method params)

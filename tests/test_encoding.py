@@ -367,3 +367,10 @@ def test_t5_either_form_says_the_same(value: Any) -> None:
 @given(st.text())
 def test_t5_any_text_has_a_form(text: str) -> None:
     assert shorter(text, "auto")[1] in {"toon", "json"}
+
+
+def test_the_tools_tell_how_to_read_it_in_these_words() -> None:
+    """T6: one text; Emacs has it too, since a tool's description is there before any backend."""
+    tools = Path(__file__).parent.parent / "elisp" / "gptel-retention-tools.el"
+
+    assert f'"\\\n{HOW_TO_READ}"' in tools.read_text(encoding="utf-8")

@@ -554,17 +554,17 @@ With FILE the question is handed over in a file."
       (should-not (tools-tests-saved))
       (should (equal
                '((:id "o1" :segment "s2" :first 0 :last 0 :pattern ""
-                  :context 2 :offset 5 :by "model")
+                  :context 2 :offset 5 :cap 0 :by "model")
                  (:id "o1" :segment "" :first 0 :last 0 :pattern "x"
-                  :context 0 :offset 0 :by "model")
+                  :context 0 :offset 0 :cap 0 :by "model")
                  (:id "o1" :segment "" :first 3 :last 4 :pattern ""
-                  :context 2 :offset 0 :by "model")
+                  :context 2 :offset 0 :cap 0 :by "model")
                  (:id "o\n9" :segment "" :first 0 :last 0 :pattern ""
-                  :context 2 :offset 0 :by "model"))
+                  :context 2 :offset 0 :cap 0 :by "model"))
                (mapcar (lambda (params) (cddr params))
                        (turn-tests-params "output/recall"))))
       (should (equal '((:conversation "0123456789abcdef0123456789abcdef"
-                        :query "needle" :offset 0))
+                        :query "needle" :cap 0 :offset 0))
                      (turn-tests-params "output/search"))))))
 
 
