@@ -149,6 +149,7 @@ class Player:
     thoughts: dict[str, Counter[str]] = field(default_factory=dict)
     signatures: dict[str, tuple[str, list[Any], str]] = field(default_factory=dict)
     count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    copies: int = 1  # of each thought in a message that has it
 
     def play(self, script: Script) -> Self:
         for step in script:
@@ -228,8 +229,9 @@ class Player:
             self.chat.commit(self.prepare(turn.prompt, turn.bodies[0]))
         start = len(self.buffer)
         for round, body in zip(turn.rounds, turn.bodies[1:], strict=False):
-            self.round(round, body)
-        if turn.ending != "failure":
+            if self.accepted():
+                self.round(round, body)
+        if turn.ending != "failure" and self.accepted():
             self.end(turn.ending, start)
 
     def prepare(self, kind: str, body: str | None) -> Sending:
@@ -257,13 +259,13 @@ class Player:
         made = ["qdone", *(f"do{next(self.count)}\n" for _ in calls)]
         results = {block["id"]: text for block, text in zip(calls, made, strict=False)}
         self.note(said, results)
-        work = looped(said, results, streamed=round.streamed, api=self.chat.api)
+        work = self.work(said, results, round.streamed)
         span = rebuilt(said, results, backwards=round.streamed)
         steer = [*self.ask("own")] if round.steered and self.steers else []
         held = self.sent[-1].array
         sending = self.chat.loop(
             *work, *steer, span=span + steer, sections=[section("env", body)],
-            response=[said] if captured else None,
+            response=self.own(said) if captured else None,
         )  # fmt: skip
         self.check(
             sending, held + self.chat.encode([*work, *steer]),
@@ -278,7 +280,7 @@ class Player:
     def end(self, ending: str, start: int) -> None:
         said = self.say(ending == "thought", text=True)
         self.note(said, {})
-        captured = None if ending == "uncaptured" and not self.thinks else [said]
+        captured = None if ending == "uncaptured" and not self.thinks else self.own(said)
         last = plain(said["content"][-1]["text"])
         texts = [p[0]["content"] for p in self.buffer[start:] if p[0]["role"] == "assistant"]
         if ending == "hidden" and len(self.buffer) > start:
@@ -301,6 +303,18 @@ class Player:
     def steers(self) -> bool:
         """Whether the API takes a message of the user behind results."""
         return self.chat.api not in {"mistral", "bedrock"}
+
+    def accepted(self) -> bool:
+        """Whether the provider answers the last request."""
+        return True
+
+    def own(self, said: Element) -> list[Element] | list[bytes]:
+        """Return the provider's own messages of what it SAID."""
+        return [said]
+
+    def work(self, said: Element, results: dict[str, str], streamed: bool) -> list[Element]:
+        """Return what gptel's loop adds of what the provider SAID, with RESULTS."""
+        return looped(said, results, streamed=streamed, api=self.chat.api)
 
     def say(self, thoughts: int, *, text: bool, calls: Iterable[int] = ()) -> Element:
         """Return what the provider says: thoughts, and a text, and CALLS."""
@@ -331,7 +345,7 @@ class Player:
         self.sent.append(sending)
         assert words(*array) == due, "something came back, got lost or went out twice"
         thoughts = Counter(THOUGHTS.findall(b"\n".join(array).decode()))
-        assert all(n == 1 and self.thoughts[word] <= due for word, n in thoughts.items())
+        assert all(n <= self.copies and self.thoughts[word] <= due for word, n in thoughts.items())
         items = sending.plan.sent.items
         rows = [item.row for item in items if item.row and item.face is Face.ACTUAL]
         assert len(set(rows)) == len(rows)
