@@ -32,18 +32,19 @@ PROFILES: dict[str, tuple[str, str, str]] = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Strict(Player):
-    """A player whose provider is the scripted one."""
+    """A player whose provider is the scripted one; `spoken` are its messages of last."""
 
-    server: Loopback = field(default_factory=Loopback)
-    path: str = ""
+    server: Loopback
+    path: str
     spoken: list[bytes] = field(default_factory=list)
 
     signs = False  # type: ignore[assignment]  # the provider itself does
 
     @property
     def reasons(self) -> bool:
+        """Whether the API says what the model thinks."""
         return self.path != "openai"
 
     def accepted(self) -> bool:
@@ -112,7 +113,7 @@ def played(profile: str, script: Script, **flags: Any) -> Strict:
     try:
         chat = Harness(api=api, model=model)
         copies = 2 if path == "openrouter" else 1  # for clients of either field
-        return Strict(chat, server=server, path=path, copies=copies).play(script)
+        return Strict(chat=chat, server=server, path=path, copies=copies).play(script)
     finally:
         server.stop()
 
