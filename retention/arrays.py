@@ -274,6 +274,11 @@ class Builder:
         )
         return True
 
+    def note(self, reason: Reason) -> None:
+        """Remember REASON, once."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
     def restore(self, id: RowId, delivery: Delivery, follower: Message | None) -> None:
         """Put the earlier DELIVERY, row ID, behind what is there and in front of FOLLOWER."""
         stored = self.read(delivery.text)

@@ -136,8 +136,8 @@ def missing_rounds(
     """
     done = set(replayed)
     missing: dict[int, str] = {}
-    for item in last:
-        row = log.rows.get(item.row)
+    for id in chain.from_iterable(item.ids for item in last):
+        row = log.rows.get(id)
         if row is None or row.face is not Face.ACTUAL or not row.round or row.round in done:
             continue
         why = "edited" if front < log.position(row.id) else "filtered"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -25,12 +26,13 @@ def sent_rows(last: Sent | None, start: int, log: Log) -> list[RowId]:
     """Return the rows by which a payload built from the buffer shows what was sent LAST."""
     rows: list[RowId] = []
     seen: set[int] = set()
-    for item in last.items[start:] if last else []:
-        row = log.rows.get(item.row)
+    items = last.items[start:] if last else []
+    for id in chain.from_iterable(item.ids for item in items):
+        row = log.rows.get(id)
         if row is None:
             continue
         if row.face is not Face.ACTUAL:
-            rows += (row.id, *item.joined)
+            rows.append(id)
         elif row.round not in seen:
             seen.add(row.round)
             rows += log.rounds.get(row.round, ())

@@ -125,9 +125,7 @@ class Ordinary:
         return message
 
     def _note(self, detail: str) -> None:
-        reason = Reason(code=REPAIRED, detail=detail)
-        if reason not in self.build.reasons:
-            self.build.reasons.append(reason)
+        self.build.note(Reason(code=REPAIRED, detail=detail))
 
 
 def _text(message: Message) -> bytes:

@@ -288,7 +288,7 @@ def _can_cut(base: State, cut: int, log: Log) -> bool:
 
     Not right behind results, where deliveries stand whose boundary is in front of them, nor behind
     calls, whose results get their ids; not inside a round, which may be replayed now, nor inside a
-    stretch that was sent as another one, nor behind one that hosts a delivery.
+    stretch that was sent as another one, nor behind one that has become a part of another.
     """
     before = base.items[cut - 1]
     if before.message.results or before.message.opens:
@@ -299,7 +299,7 @@ def _can_cut(base: State, cut: int, log: Log) -> bool:
     if before.block and cut < len(base.items) and base.items[cut].block == before.block:
         return False
     at = base.sent_at[cut]
-    return not (at and base.sent.items[at - 1].deliveries)
+    return not (at and len(base.sent.items[at - 1].ids) > 1)
 
 
 def _came_between(base: State, cut: int, log: Log) -> bool:
@@ -386,7 +386,7 @@ def _replay(build: Builder, fragment: Fragment, view: View) -> None:
     )
     if not valid:
         build.reasons.append(Reason(code="reasoning_dropped", detail="the history changed"))
-    build.replays.append(len(build.items))
+    at = len(build.items)
     for row in fragment.rows:
         message = message_of(row)
         if row.reasoned and (not valid or view.step >= NO_REASONING):
@@ -397,7 +397,13 @@ def _replay(build: Builder, fragment: Fragment, view: View) -> None:
             if not text:
                 continue
             message = view.provider.parse(text)
-        build.append(Item(message=message, row=row.id, face=Face.ACTUAL))
+        item = Item(message=message, row=row.id, face=Face.ACTUAL)
+        if len(build.items) == at and build.join(item):  # what stood between was removed
+            at -= 1
+            build.note(Reason(code=REPAIRED, detail="joined"))
+        else:
+            build.append(item)
+    build.replays.append(at)
 
 
 # The new delivery

@@ -79,11 +79,14 @@ def actual(chat: Harness) -> list[Element]:
 def replayed(chat: Harness, sending: Sending) -> list[str]:
     """Return which responses of that turn SENDING holds as the provider sent them."""
     named = {"said": SAID, "again": AGAIN, "done": DONE}
-    return [
-        name
-        for name, said in named.items()
-        if b"".join(chat.encode([said])) in b"".join(sending.array)
-    ]
+    whole = b"".join(sending.array)
+    return [name for name, said in named.items() if parts(chat, said) in whole]
+
+
+def parts(chat: Harness, said: Element) -> bytes:
+    """Return the JSON text of SAID, without the frame where the API may have it in a larger one."""
+    text = b"".join(chat.encode([said]))
+    return text[text.index(b"[") + 1 : -2] if chat.api == "gemini" else text
 
 
 def why(sending: Sending, code: str = "not_replayed") -> list[str]:

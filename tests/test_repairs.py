@@ -213,3 +213,36 @@ def test_context_comes_back_with_its_prompt_after_a_restart(chat: Harness):
     sent = asked(chat, history, 2, "one")
 
     assert sent.array == [*before, *chat.encode([plain("answer 1"), U2])]
+
+
+@pytest.mark.parametrize("api", ["bedrock", "gemini"])
+@pytest.mark.parametrize("captured", [True, False])
+def test_answers_whose_prompt_was_deleted_are_one_message(api: str, captured: bool, delta: bool):
+    """G4, F2: a fragment that begins with calls replays behind the answer that is in front now."""
+    chat = Harness(api=api, model="claude", delta=delta)
+    said = assistant(call(id="c00000001", n=1))
+    shown = rebuilt(said, ANSWERS, backwards=False)
+    chat.send(U1)
+    chat.end(plain("hi"), response=[assistant("hi")] if captured else None)
+    chat.send(U1, plain("hi"), U2)
+    work = looped(said, ANSWERS, streamed=True, api=api)
+    chat.loop(*work, span=shown, response=[said])
+    chat.end(plain("done"), response=[assistant("done")])
+    before = chat.send(U1, plain("hi"), U2, *shown, plain("done"), U3).array
+
+    cut = [U1, plain("hi"), *shown, plain("done"), U3]
+    sent = chat.send(*cut)
+    chat.end(plain("well"))
+    later = chat.send(*cut, plain("well"), U1)
+    undone = chat.send(U1, plain("hi"), U2, *shown, plain("done"), U3)
+
+    assert chat.provider.check(sent.array) == ()
+    assert len(shown_parts(sent, 1)) == 2
+    assert sent.plan.sent.replays == ([1, 1, 3] if captured else [1, 3])
+    assert later.array[: len(sent.array)] == sent.array
+    assert undone.array == before
+
+
+def shown_parts(sending: Sending, n: int) -> list[Element]:
+    element = shown(sending)[n]
+    return element.get("parts") or element["content"]
