@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from retention.digest import Digest
 from retention.ledger import Log
-from retention.model import Face
+from retention.model import Face, Role
 from retention.providers import PROVIDERS
 from retention.rebuilding import rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS
@@ -352,7 +352,10 @@ class Player:
         assert len(set(sending.placed)) == len(sending.placed)
         broken = {reason.code for reason in chat.provider.check(array)}
         assert broken <= {reason.code for reason in chat.provider.check(made)}
-        assert chat.step >= NO_EDITS or not broken & PAIRING
+        if chat.step < NO_EDITS:
+            assert not broken & PAIRING
+            speaks = [item.message.role is Role.ASSISTANT for item in items]
+            assert chat.provider.join is None or (True, True) not in itertools.pairwise(speaks)
         if self.signs:
             self.verify(array)
 
