@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from retention.encoding import HOW_TO_READ
-from retention.outputs import read_output
+from retention.outputs import read_output, segments_of
 from retention.store import Store
 from tests.e2e.chat import CORNERS, Chat, accepted, array, is_prefix, strings
 from tests.e2e.emacs import Emacs, start_emacs
@@ -154,9 +154,12 @@ def test_the_model_recalls_a_segment_and_gets_it_exactly(
     whole = (outputs / "log.txt").read_text()
     requests = chat.send("Look.", call("show", path=str(outputs / "log.txt")), {"text": "So."})
     excerpt = results(requests[-1])[0]
-    named = re.findall(r"\b(\d+) = (s[0-9a-f]{8})\b", excerpt)
-    assert named
-    asked: dict[str, Any] = {"id": identify(excerpt), "segment": named[0][1]}
+    # Which segments are left out as a whole follows from the prompt, whose numbers are in the log.
+    segments = {segment.id for segment in segments_of(whole)}
+    named = re.findall(r"\b\d+ = (s[0-9a-f]{8})\b", excerpt)
+    assert segments.issuperset(named)
+    segment = segments_of(whole)[4].id
+    asked: dict[str, Any] = {"id": identify(excerpt), "segment": segment}
     text = ""
     for _ in range(3):
         requests += chat.send("More.", call("recall_output", **asked), {"text": "So."})
