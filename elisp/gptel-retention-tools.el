@@ -73,8 +73,8 @@ list of tools is another prompt from its start for the provider's cache."
 
 (defcustom gptel-retention-answer-limit nil
   "Characters of an answer of the tools that read kept outputs, at most.
-The environment variable RETENTION_RESULT_MAX_CHARS of the backend comes
-before it; nil is the backend's default."
+What the environment of the backend says comes before it; nil is the
+backend's default."
   :type '(choice (const :tag "The backend's default" nil) natnum)
   :group 'gptel-retention)
 
