@@ -601,15 +601,13 @@ class Service:
         changed = {
             id: exact for id, exact in texts if id in log.rows and log.rows[id].exact != exact
         }
-        before = [at for at, _ in plan.sent.placed if at < common]
-        alone = {at for at in before if plan.sent.items[at].row == START}
-        joined = sum(len(item.joined) for item in plan.sent.items[:common])
+        kept = loaded.last.items[:common] if loaded.last else []
         new = planning.NEW
         return RequestRecord(
             seq=loaded.record.next_seq,
             plan=pending.name,
             parent=loaded.last_seq if common else 0,
-            keep=common + joined + len(before) - len(alone),
+            keep=sum(len(item.ids) for item in kept),  # as the request before has them
             rows=tuple(settled.real(id) for item in plan.sent.items[common:] for id in item.ids),
             turn=plan.turn,
             origin=pending.origin,

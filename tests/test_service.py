@@ -633,6 +633,22 @@ def test_request_behind_messages_that_were_made_one_can_be_rebuilt(store: Store)
     assert [rebuilt(chat, seq + 1) for seq in range(3)] == [digests(array) for array in arrays]
 
 
+def test_request_that_repeats_a_text_in_another_form_can_be_rebuilt(store: Store) -> None:
+    """C1: what was one message is two that were made one, with the same text."""
+    chat = Adapter(store, api="gemini", model="pro")
+    said = assistant("look", call(id="c00000001", n=1))
+    shown = built(said, IDS, backwards=True)
+    arrays = [chat.send(U1).array]
+    arrays += [chat.loop(*looped(said, IDS, streamed=True), span=shown, response=[said]).array]
+    chat.end(plain("done"))
+    arrays += [chat.send(U1, *shown, plain("done"), U2).array]
+    chat.identity["model"] = "flash"
+    arrays += [chat.send(U1, *shown, plain("done"), U3).array]
+
+    assert arrays[3][:-1] == arrays[2][:-1]
+    assert [rebuilt(chat, seq + 1) for seq in range(4)] == [digests(array) for array in arrays]
+
+
 @pytest.mark.parametrize("shape", ["", "merge"])
 def test_request_whose_deliveries_took_another_shape_can_be_rebuilt(
     chat: Adapter, shape: str
