@@ -17,7 +17,16 @@ import msgspec
 
 import retention
 from retention import handover, outputs, planning, settling
-from retention.arrays import Sent, State, Step, UnheldText, common_length, make_sent
+from retention.arrays import (
+    Item,
+    Sent,
+    State,
+    Step,
+    UnheldText,
+    common_length,
+    make_sent,
+    shared_length,
+)
 from retention.continuity import Compared, compare
 from retention.digest import Digest, digest
 from retention.errors import (
@@ -589,7 +598,7 @@ class Service:
 
     def _request_record(self, loaded: Loaded, pending: Pending, settled: Settled) -> RequestRecord:
         plan, log = pending.plan, loaded.log
-        common = common_length(plan.sent.items, loaded.last.items) if loaded.last else 0
+        common = _repeated(plan.sent.items, loaded.last.items) if loaded.last else 0
         # Of a host also the text without its delivery: it is read when the delivery moves.
         hosts = {item.row for item in plan.sent.items[common:] if len(item.ids) > 1}
         texts = [
@@ -601,13 +610,12 @@ class Service:
         changed = {
             id: exact for id, exact in texts if id in log.rows and log.rows[id].exact != exact
         }
-        kept = loaded.last.items[:common] if loaded.last else []
         new = planning.NEW
         return RequestRecord(
             seq=loaded.record.next_seq,
             plan=pending.name,
             parent=loaded.last_seq if common else 0,
-            keep=sum(len(item.ids) for item in kept),  # as the request before has them
+            keep=sum(len(item.ids) for item in plan.sent.items[:common]),
             rows=tuple(settled.real(id) for item in plan.sent.items[common:] for id in item.ids),
             turn=plan.turn,
             origin=pending.origin,
@@ -1010,6 +1018,16 @@ def _options(limits: OutputLimits) -> Options:
 def _breach(reason: Reason) -> Reason:
     """Return the breach of a published rule as the reason that a record keeps."""
     return Reason(code="breach", detail=f"{reason.code}: {reason.detail}")
+
+
+def _repeated(ours: list[Item], theirs: list[Item]) -> int:
+    """Return how many elements are the same from the start, each of as many rows.
+
+    A text that was one message may be two that were made one now.
+    """
+    common = common_length(ours, theirs)
+    places = range(shared_length(ours, theirs), common)
+    return next((n for n in places if len(ours[n].ids) != len(theirs[n].ids)), common)
 
 
 def _shift(detail: str, by: int) -> str:

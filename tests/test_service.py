@@ -644,9 +644,10 @@ def test_request_that_repeats_a_text_in_another_form_can_be_rebuilt(store: Store
     arrays += [chat.send(U1, *shown, plain("done"), U2).array]
     chat.identity["model"] = "flash"
     arrays += [chat.send(U1, *shown, plain("done"), U3).array]
+    arrays += [chat.send(U1, *shown, plain("done"), U2).array]
 
     assert arrays[3][:-1] == arrays[2][:-1]
-    assert [rebuilt(chat, seq + 1) for seq in range(4)] == [digests(array) for array in arrays]
+    assert [rebuilt(chat, seq + 1) for seq in range(5)] == [digests(array) for array in arrays]
 
 
 @pytest.mark.parametrize("shape", ["", "merge"])

@@ -496,11 +496,11 @@ def test_service_sends_what_the_core_plans(store: Store, profile: str, script: S
     real = Watched(chat).play(script)  # type: ignore[arg-type]
 
     assert [sending.array for sending in real.sent] == [s.array for s in core.sent]
-    with store.read() as reader:
+    with store.read() as reader:  # left before anything fails: a reader takes one of few places
         log = Log(reader.rows(chat.id))
-        for seq, exacts in chat.logged.items():
-            rebuilt_items = rebuild_array(reader, log, chat.id, seq)
-            assert [item.message.exact for item in rebuilt_items] == exacts
+        arrays = {seq: rebuild_array(reader, log, chat.id, seq) for seq in chat.logged}
+    rebuilt = {seq: [item.message.exact for item in items] for seq, items in arrays.items()}
+    assert rebuilt == chat.logged
 
 
 def whole(step: Turn | Edit) -> Turn | Edit:
