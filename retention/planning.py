@@ -63,6 +63,7 @@ from retention.model import (
     Origin,
     Reason,
     Reminder,
+    Role,
     Row,
     RowId,
     Struct,
@@ -154,7 +155,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
                 build.restore(row.id, row.delivery, items[at].message)
         fragment = fragments.get(at)
         if fragment is not None:
-            _replay(build, fragment, view)
+            _replay(build, fragment, view, filled=ordinary.filled)
             sent_at += [len(build.items)] * (fragment.last - at)
             at = fragment.last + 1
         else:
@@ -376,8 +377,11 @@ def _cover(items: list[Item], fragments: Mapping[int, Fragment]) -> list[Item]:
     return items
 
 
-def _replay(build: Builder, fragment: Fragment, view: View) -> None:
-    """Add the actual messages of FRAGMENT (F2), without reasoning that would not be valid (C4)."""
+def _replay(build: Builder, fragment: Fragment, view: View, *, filled: bool) -> None:
+    """Add the actual messages of FRAGMENT (F2), without reasoning that would not be valid (C4).
+
+    FILLED: what was recorded before the model reasoned gets what the API demands since (G4).
+    """
     before, thought = build.prefix, build.thought
     origins = [row.origin for row in fragment.rows if row.reasoned]
     valid = build.seed is None or all(
@@ -389,11 +393,12 @@ def _replay(build: Builder, fragment: Fragment, view: View) -> None:
     at = len(build.items)
     for row in fragment.rows:
         message = message_of(row)
-        if row.reasoned and (not valid or view.step >= NO_REASONING):
+        bare = row.reasoned and (not valid or view.step >= NO_REASONING)
+        if bare or (filled and row.role is Role.ASSISTANT and not row.reasoned):
             raw = view.read(row.exact)
             if raw is None:
                 raise AbsentText(row.id)
-            text = view.provider.strip(raw)
+            text = view.provider.strip(raw) if bare else view.provider.fill(raw)
             if not text:
                 continue
             message = view.provider.parse(text)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retention.digest import Digest
@@ -425,8 +425,13 @@ def test_unedited_conversation_repeats_each_request(profile: str, script: Script
         before = sending.array
 
 
+QUIET = Turn("own", (), ("1",) * 4, "answer")
+UNCAPTURED = Turn("own", (Round(0, False, (0,), True, True, False),), ("1",) * 4, "answer")
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 @given(SCRIPTS)
+@example([QUIET, Edit("step", NO_EDITS), UNCAPTURED, Edit("step", 0), QUIET])
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_what_goes_out_is_what_the_buffer_says_and_valid(profile: str, script: Script):
     """B2, C4, F2, F4, F7, G4, Q1, R1, Z6: the player checks it; a delta does as a whole array."""
