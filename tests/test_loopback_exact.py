@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.loopback import Loopback, Strictness
+from tests.loopback.apis import chat
 from tests.loopback.exact import differ
 from tests.loopback_client import PATHS, Client, prompt
 
@@ -461,3 +462,37 @@ DIFFERENCES: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("issued", "returned", "expected"), DIFFERENCES)
 def test_first_difference_is_told(issued: Any, returned: Any, expected: str) -> None:
     assert differ(issued, returned, "p") == expected
+
+
+def test_call_of_ollama_is_known_by_what_it_says() -> None:
+    blocks: list[Any] = [{"thinking": "Hm."}, {"call": {"name": "f"}}]
+    with exactly({"blocks": blocks}, {"text": "Done."}) as server:
+        client = Client(server=server, api="ollama")
+        client.prompt()
+        user, said, *rest = client.array
+        (call,) = said["tool_calls"]
+        bare = {"function": {**call["function"], "arguments": None}}
+
+        hold(client, [user, {**said, "tool_calls": [bare]}, *rest])
+        hold(client, [user, {**said, "thinking": ""}, *rest], "messages[1].thinking is missing")
+
+
+def test_reasoning_without_text_is_not_what_a_message_is_known_by() -> None:
+    with exactly({"reasoning": "", "text": "One."}) as server:
+        client = Client(server=server, api="deepseek")
+        client.prompt()
+
+        hold(client, [USER, {**by_assistant("Another."), "reasoning_content": ""}, USER])
+
+
+CHUNKS: list[tuple[list[Any], int]] = [
+    ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], 1),
+    ([{"type": "text", "text": "a"}, {"type": "text", "text": ""}], 1),
+    ([{"type": "text", "text": "a", "more": 1}, {"type": "text", "text": "b"}], 2),
+    ([{"type": "odd", "text": "a"}, {"type": "odd", "text": "b"}], 2),
+]
+
+
+@pytest.mark.parametrize(("content", "count"), CHUNKS)
+def test_only_plain_texts_are_joined(content: list[Any], count: int) -> None:
+    assert len(chat.normal(by_assistant(content))["content"]) == count

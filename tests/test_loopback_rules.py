@@ -281,6 +281,7 @@ OPENAI: list[Row] = [
     ("content of parts", chat(by("user", text()), calls("c1"), tool(content=[text()])), None),
     ("empty text", chat({"role": "user", "content": ""}), None),
     ("an unknown field", chat(U, colour="red"), None),
+    ("fields of relatives", chat(U, {**A, "reasoning_content": 7, "reasoning_details": []}, U), None),
     ("no messages", chat(), "Invalid 'messages': empty array."),
     ("messages missing", {"model": "m"}, "Missing required parameter: 'messages'."),
     ("model missing", {"messages": [U]}, "Missing required parameter: 'model'."),
@@ -306,6 +307,12 @@ OPENAI: list[Row] = [
     ("max_tokens on a new model", chat(U, model="gpt-5.4", max_tokens=5), "Unsupported parameter: 'max_tokens' is not supported with this model."),
     ("max_tokens on an older model", chat(U, max_tokens=5), None),
 ]  # fmt: skip
+
+
+def test_fields_of_relatives_mean_nothing() -> None:
+    body = chat(U, {**A, "reasoning_details": ["x", {"data": 7}]}, U)
+
+    hold(PATHS["openai"], body, None, Strictness(exact=True))
 
 
 @pytest.mark.parametrize("api", ["openai", "copilot", "openrouter"])

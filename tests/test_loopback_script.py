@@ -173,6 +173,11 @@ def test_fields_are_reasoning_then_text_then_calls() -> None:
     )
 
 
+def test_text_that_says_nothing_is_no_block_unless_it_is_one() -> None:
+    assert Script([{"text": ""}]).next([user("x")]).blocks == ()
+    assert Script([{"blocks": [{"text": ""}]}]).next([user("x")]).blocks == (Text(""),)
+
+
 def test_calls_among_blocks_tell_which_response_is_due() -> None:
     two = {"blocks": [{"call": call} for call in TWO]}
     script = Script([{"match": "x", "responses": [two, {"text": "done"}]}])

@@ -226,6 +226,21 @@ def found(pattern: str, body: bytes) -> list[str]:
     return re.findall(pattern, body.decode())
 
 
+@pytest.mark.parametrize("api", ["deepseek", "mistral", "openrouter"])
+def test_relatives_tell_usage_without_being_asked(api: str) -> None:
+    path, body = streaming(api, prompt(api))
+    with Loopback() as server:
+        chunks = [chunk for _, chunk in iter_sse(ask(server, path, body).body)]
+
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+def test_mistral_streams_calls_whole() -> None:
+    deltas = [c["choices"][0]["delta"] for _, c in iter_sse(tell("mistral")) if c["choices"]]
+
+    assert sum("tool_calls" in delta for delta in deltas) == len(CALLS)
+
+
 # --- Quirks
 
 CHATS = ("openai", "copilot", "openrouter", "deepseek", "mistral")
