@@ -313,6 +313,72 @@ class Output(Struct, frozen=True):
     whole_recalls: int = 0  # by the model, of all of it
 
 
+class EventKind(StrEnum):
+    """What one stretch of a learned text is (evidence.md V1)."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    ANALYSIS = "analysis"  # reasoning that the provider showed
+    TOOL_CALL = "tool_call"
+    TOOL_OUTPUT = "tool_output"
+    DELIVERY = "delivery"  # sections and reminders
+    TEXT = "text"  # nothing says what it is
+
+
+class Event(Struct, frozen=True, array_like=True):
+    """One stretch of a source's text: `chars` code points, the object `text` (domain "blob").
+
+    The events of a source join to its exact text.  `call` is the canonical JSON of a tool's
+    arguments, of a call and of its output alike.
+    """
+
+    kind: EventKind
+    text: Digest
+    chars: int
+    tool: str = ""
+    call: str = ""
+    row: RowId = START  # of a live conversation's log, where it came from
+    at: float = 0.0  # seconds since the epoch, where it is known
+
+
+class Chunk(Struct, frozen=True, array_like=True):
+    """A span of a source's text, in code points: what is indexed and found (evidence.md V2).
+
+    `kind` and `tool` are those of the event that it begins in; `whole` tells that it begins with
+    the header of a long tool event (V3).  `name` is its role-tagged name in the source ("error1",
+    V4), else it is known by its number.
+    """
+
+    start: int
+    end: int
+    kind: EventKind = EventKind.TEXT
+    tool: str = ""
+    whole: bool = False
+    name: str = ""
+
+
+class Source(Struct, frozen=True):
+    """Something learned: its exact text as events, and the chunks that it was cut into.
+
+    `id` is what hits name: "c..." for a live conversation, "f..." for a saved file, "o..." for an
+    output, "RUN.failed" for the log of a failed run and "Run:RUN" for its facts.  `owner` is the
+    conversation that it goes with, else 32 hexadecimal digits made from what it was read from.
+    `learner` is the version of the code that cut it; `warnings` say what could not be read.
+    """
+
+    id: str
+    owner: str
+    kind: str  # "conversation" | "file" | "output" | "log" | "run"
+    events: tuple[Event, ...]
+    chunks: tuple[Chunk, ...]
+    learner: int
+    title: str = ""
+    path: str = ""
+    at: float = 0.0  # seconds since the epoch: of the last use, the output, the run
+    warnings: tuple[str, ...] = ()
+    attributes: dict[str, str] = {}  # of a run: status, commit, started, ...
+
+
 class Refusal(Struct, frozen=True):
     """How far edits are held back after a provider refused one (adapter.md Z6).
 
@@ -347,3 +413,4 @@ class Conversation(Struct, frozen=True):
     conditions: dict[str, str] = {}
     refusal: Refusal | None = None
     forgotten: bool = False  # rows are kept only because a fork shares them
+    evidence: Digest | None = None  # the section with what an earlier conversation found (L2)

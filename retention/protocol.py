@@ -358,6 +358,229 @@ class OutputList(Params, frozen=True):
     limit: int = 100
 
 
+class EvidenceLearn(Params, frozen=True):
+    """Learn one live `conversation`, or one saved file at `path`, now."""
+
+    conversation: str = ""
+    path: str = ""
+
+
+class LearnedSource(Result, frozen=True):
+    """One source that was looked at: its id, its `chunks`, whether anything `changed`, and what
+    could not be read as what it should be.
+    """
+
+    source: str
+    kind: str
+    title: str = ""
+    chunks: int = 0
+    chars: int = 0
+    changed: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class EvidenceLearned(Result, frozen=True):
+    """What was learned."""
+
+    sources: tuple[LearnedSource, ...] = ()
+
+
+class EvidenceSearch(Params, frozen=True):
+    """What was learned that has to do with `query`.
+
+    `conversation` comes first, or, with `only`, alone.  `tool` and `kind` (of an event: "user",
+    "assistant", "analysis", "tool_call", "tool_output", "delivery", "text"; or of a source: "file",
+    "conversation", "output", "log", "run") limit what is found, `since` and `until` (seconds since
+    the epoch) when.  `by` is "model", whose answer is `text` within the one cap, or "user".
+    """
+
+    query: str
+    conversation: str = ""
+    only: bool = False
+    tool: str = ""
+    kind: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    limit: int = 10
+    by: str = "user"
+    cap: int = 0  # code points; 0: the default
+
+
+class Hit(Result, frozen=True):
+    """One place that was found.
+
+    `id` is what `evidence/expand` takes.  `at` is the offset of the match in the text of `id`, in
+    code points; `place` its offset in the text of the source, `line` its line there, from 1.
+    `excerpt` is a stretch of the exact text around the match, `words` the query's words that are in
+    it.  `found` tells how: "words" (all of them), "some words", "meaning".
+    """
+
+    id: str
+    source: str
+    kind: str
+    excerpt: str
+    found: str
+    at: int = 0
+    place: int = 0
+    line: int = 1
+    event: str = ""
+    tool: str = ""
+    title: str = ""
+    path: str = ""
+    conversation: str = ""
+    time: float = 0.0
+    words: tuple[str, ...] = ()
+
+
+class EvidenceFound(Result, frozen=True):
+    """The hits, the best first.  `text` is what the model gets; `note` says what was searched, and
+    where nothing was found, why that does not mean that there is nothing.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    hits_file: File | None = None  # a JSON array of hits, in the place of `hits` when large
+    text: str = ""
+    note: str = ""
+
+
+class EvidenceChunks(Params, frozen=True):
+    """The chunks of `source` from number `first` on, `limit` of them."""
+
+    source: str
+    first: int = 0
+    limit: int = 20
+    by: str = "user"
+    cap: int = 0
+
+
+class EvidenceExpand(Params, frozen=True):
+    """The exact text of a source or a chunk, by `id`, from code point `offset` of it on."""
+
+    id: str
+    offset: int = 0
+    by: str = "user"
+    cap: int = 0
+
+
+class EvidenceText(Result, frozen=True):
+    """One page of exact text: `more` is where the next begins, or 0; `total` counts code points.
+
+    `start` is where the text of `id` begins in its source, `path` the file that it came from.
+    """
+
+    text: str = ""
+    text_file: File | None = None
+    more: int = 0
+    total: int = 0
+    source: str = ""
+    start: int = 0
+    path: str = ""
+    title: str = ""
+
+
+class EvidenceExplain(Params, frozen=True):
+    """Why the run named in `question` failed (evidence.md V6): a number, or a text with one."""
+
+    question: str
+    by: str = "user"
+    cap: int = 0
+
+
+class Claim(Result, frozen=True):
+    """One statement and the ids of the records that it is taken from; all of them contain it."""
+
+    text: str
+    support: tuple[str, ...]
+    label: str = ""
+
+
+class EvidenceExplained(Result, frozen=True):
+    """What is known of a run: `refused` says why nothing is claimed; `text` is it in words."""
+
+    claims: tuple[Claim, ...] = ()
+    signature: str = ""
+    anchor: str = ""
+    refused: str = ""
+    text: str = ""
+    text_file: File | None = None
+
+
+class EvidenceReload(Params, frozen=True):
+    """What the tools of `source` (its id, or that of a conversation) found, newest first (L1-L4).
+
+    The bounds are the stored settings `reload.budget` (code points) and `reload.rows`.
+    """
+
+    source: str
+
+
+class EvidenceReloaded(Result, frozen=True):
+    """The section: `items` stand in it of `lines` distinct ones among `rows` that were read.
+
+    `skipped` did not fit.  `warnings` are for the user.
+    """
+
+    text: str = ""
+    text_file: File | None = None
+    items: int = 0
+    lines: int = 0
+    rows: int = 0
+    skipped: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class EvidenceResume(Params, frozen=True):
+    """Give `conversation` a section with the evidence of `source` from its next request on."""
+
+    conversation: str
+    source: str
+
+
+class EvidenceSources(Params, frozen=True):
+    """The sources, the newest first; `kind` limits them."""
+
+    kind: str = ""
+    limit: int = 1000
+
+
+class SourceSummary(Result, frozen=True):
+    """One line of `evidence/sources`."""
+
+    source: str
+    kind: str
+    title: str = ""
+    path: str = ""
+    conversation: str = ""
+    time: float = 0.0
+    chunks: int = 0
+    chars: int = 0
+
+
+class EvidenceSourceList(Result, frozen=True):
+    """The sources, and how far the index is: `waiting` conversations and outputs are not learned
+    yet, `unembedded` texts have no vector yet.  `dense` tells whether there are vectors at all.
+    """
+
+    sources: tuple[SourceSummary, ...] = ()
+    total: int = 0
+    chunks: int = 0
+    waiting: int = 0
+    unembedded: int = 0
+    dense: bool = False
+
+
+class Settings(Params, frozen=True):
+    """Stored settings to change; none: only ask.  A value of 0 takes the default again."""
+
+    change: dict[str, int] = {}
+
+
+class SettingsNow(Result, frozen=True):
+    """The settings in use, by name."""
+
+    settings: dict[str, int]
+
+
 class InspectLog(Params, frozen=True):
     """The log of a conversation; `bodies` includes the stored texts."""
 
@@ -404,6 +627,15 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "output/recall": (OutputRecall, OutputRecalled),
     "output/search": (OutputSearch, OutputFound),
     "output/list": (OutputList, None),
+    "evidence/learn": (EvidenceLearn, EvidenceLearned),
+    "evidence/search": (EvidenceSearch, EvidenceFound),
+    "evidence/chunks": (EvidenceChunks, EvidenceText),
+    "evidence/expand": (EvidenceExpand, EvidenceText),
+    "evidence/explain": (EvidenceExplain, EvidenceExplained),
+    "evidence/reload": (EvidenceReload, EvidenceReloaded),
+    "evidence/resume": (EvidenceResume, EvidenceReloaded),
+    "evidence/sources": (EvidenceSources, EvidenceSourceList),
+    "settings/change": (Settings, SettingsNow),
     "inspect/log": (InspectLog, None),
     "inspect/object": (InspectObject, None),
     "inspect/requests": (InspectStatus, None),

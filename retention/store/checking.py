@@ -19,6 +19,7 @@ from retention.store.tables import (
     REFERENCES,
     REQUESTS,
     ROWS,
+    SOURCES,
     Session,
     Table,
     conversation_key,
@@ -62,6 +63,13 @@ def find_problems(session: Session) -> Iterator[Problem]:
             yield record
         elif record.id not in going:
             yield from _conversation(session, record)
+    for key, value in session.scan(SOURCES.name, b""):
+        source = _decode(SOURCES, key, value)
+        if isinstance(source, Problem):
+            yield source
+        elif source.owner not in going:
+            known.add(source.owner)
+            yield from _absent(session, source.owner, f"source {source.id}", source)
     yield from _strays(session, known)
 
 

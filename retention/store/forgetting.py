@@ -29,9 +29,9 @@ from retention.store.tables import (
     REFERENCES,
     REQUESTS,
     ROWS,
+    SOURCES,
     Session,
     conversation_key,
-    entry_end,
     entry_key,
     forget_key,
     forgetting,
@@ -90,6 +90,7 @@ def _purge(env: Environment, id: str) -> None:
     _in_slices(env, lambda session, at: _release(session, id, kept, at))
     _in_slices(env, lambda session, at: _delete(session, REQUESTS.name, at, id, 0))
     _in_slices(env, lambda session, at: _delete(session, OUTPUTS.name, at, id, 0))
+    _in_slices(env, lambda session, at: _delete(session, SOURCES.name, at, id))
     _in_slices(env, lambda session, at: _delete(session, ROWS.name, at, id, bound))
     env.write(lambda session: _end(session, id, bound))
 
@@ -123,10 +124,13 @@ def _release(session: Session, id: str, kept: set[Digest], at: bytes) -> bytes |
     return None
 
 
-def _delete(session: Session, table: bytes, at: bytes, id: str, bound: RowId) -> bytes | None:
-    """Delete the entries of ID from number BOUND on; return where to go on."""
-    end, deadline = entry_end(id), time.monotonic() + SLICE
-    for batch in _batches(session, table, at or entry_key(id, bound), end):
+def _delete(
+    session: Session, table: bytes, at: bytes, id: str, bound: RowId | None = None
+) -> bytes | None:
+    """Delete the entries of ID, if numbered from BOUND on; return where to go on."""
+    start = conversation_key(id) if bound is None else entry_key(id, bound)
+    end, deadline = conversation_key(id) + b"\xff" * 16, time.monotonic() + SLICE
+    for batch in _batches(session, table, at or start, end):
         for key in batch:
             session.delete(table, key)
         if len(batch) == BATCH and time.monotonic() > deadline:

@@ -8,22 +8,36 @@ Iterators are lazy and valid only until the transaction ends.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+import msgspec
+
 from retention.digest import SIZE, Digest, Domain, digest
 from retention.errors import DamagedObject, StoreError, UnknownConversation, UnknownObject
-from retention.model import START, Conversation, Face, Output, RequestRecord, Row, RowId
+from retention.model import (
+    START,
+    Conversation,
+    Face,
+    Output,
+    RequestRecord,
+    Row,
+    RowId,
+    Source,
+)
 from retention.store.tables import (
     CONVERSATIONS,
     DOMAIN_TAGS,
     DOMAINS,
+    META,
     OBJECTS,
     OUTPUTS,
     REFERENCES,
     REQUESTS,
     ROWS,
+    SETTINGS_KEY,
+    SOURCES,
     Session,
     Table,
     conversation_key,
@@ -31,13 +45,14 @@ from retention.store.tables import (
     entry_key,
     entry_number,
     reference_key,
+    source_key,
 )
 
 R = TypeVar("R")
 Entry = tuple[RowId, int, bytes]  # row id, distance of its owner in the chain of bases, value
 
 
-Record = Row | RequestRecord | Output | Conversation
+Record = Row | RequestRecord | Output | Conversation | Source
 
 
 def references(record: Record) -> Iterator[Digest]:
@@ -77,6 +92,10 @@ def needed(record: Record) -> Iterator[Digest]:
         yield record.blob
         if record.excerpt is not None:
             yield record.excerpt
+    elif isinstance(record, Source):
+        yield from (event.text for event in record.events)
+    elif record.evidence is not None:
+        yield record.evidence
 
 
 class Reader:
@@ -156,6 +175,26 @@ class Reader:
     def _newest(self, table: Table[R], id: str, limit: int) -> list[R]:
         scan = self._session.scan_back(table.name, conversation_key(id), entry_end(id))
         return [table.decode(key, value) for key, value in islice(scan, max(0, limit))]
+
+    def source(self, owner: str, id: str) -> Source | None:
+        """Return source ID of OWNER, or None."""
+        return SOURCES.get(self._session, source_key(owner, id))
+
+    def sources(self, owner: str = "") -> Iterator[Source]:
+        """Yield every source, or those of OWNER."""
+        start = conversation_key(owner) if owner else b""
+        for key, value in self._session.scan(
+            SOURCES.name, start, start + b"\xff" if start else b""
+        ):
+            yield SOURCES.decode(key, value)
+
+    def settings(self) -> dict[str, int]:
+        """Return the settings that were stored; raise StoreError if they cannot be read."""
+        value = self._session.get(META, SETTINGS_KEY)
+        try:
+            return {} if value is None else msgspec.msgpack.decode(value, type=dict[str, int])
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"the settings cannot be read: {error}") from None
 
     def object(self, digest: Digest) -> bytes:
         """Return the bytes of the object, verified against DIGEST (rule Z3)."""
@@ -248,6 +287,23 @@ class Writer(Reader):
         self._refer(id, output)
         OUTPUTS.put(self._session, entry_key(id, output.number), output)
 
+    def put_source(self, source: Source) -> None:
+        """Store SOURCE in the place of an earlier one of the same owner and id.
+
+        Raise UnknownConversation if its owner is a conversation that was forgotten.
+        """
+        record = self.conversation(source.owner)
+        if record is not None and record.forgotten:
+            raise UnknownConversation(f"conversation {source.owner} was forgotten")
+        before = self.source(source.owner, source.id)
+        known = frozenset(references(before)) if before else frozenset()
+        self._name(source.owner, set(references(source)) - known)
+        SOURCES.put(self._session, source_key(source.owner, source.id), source)
+
+    def put_settings(self, settings: dict[str, int]) -> None:
+        """Store SETTINGS in the place of all earlier ones."""
+        self._session.put(META, SETTINGS_KEY, msgspec.msgpack.encode(settings))
+
     def put_object(self, domain: Domain, data: bytes) -> Digest:
         """Store DATA as an object of the kind DOMAIN and return its digest.
 
@@ -267,7 +323,10 @@ class Writer(Reader):
     def _refer(self, id: str, record: Record) -> None:
         # An entry outlives the record that made it, until the conversation is forgotten: what a
         # replaced row named still belongs to this conversation.
-        for name in references(record):
+        self._name(id, references(record))
+
+    def _name(self, id: str, names: Iterable[Digest]) -> None:
+        for name in names:
             key = reference_key(name, id)
             if self._session.get(REFERENCES, key) is None:
                 self._session.put(REFERENCES, key, b"")

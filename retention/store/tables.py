@@ -19,7 +19,7 @@ import msgspec
 
 from retention.digest import SIZE, Digest, Domain
 from retention.errors import InvalidParams, StoreError
-from retention.model import Conversation, Output, RequestRecord, Row
+from retention.model import Conversation, Output, RequestRecord, Row, Source
 
 if TYPE_CHECKING:
     import lmdb
@@ -33,6 +33,7 @@ CONVERSATION = b"c"
 ROW = b"r"
 REQUEST = b"q"
 OUTPUT = b"u"
+SOURCE = b"s"
 OBJECTS = b"o"
 REFERENCES = b"x"
 NAMES = {
@@ -41,11 +42,13 @@ NAMES = {
     ROW: "rows",
     REQUEST: "requests",
     OUTPUT: "outputs",
+    SOURCE: "sources",
     OBJECTS: "objects",
     REFERENCES: "references",
 }
 
 FORMAT_KEY = b"format"  # in META: msgpack integer
+SETTINGS_KEY = b"settings"  # in META: msgpack map from the name of a setting to its number
 FORGET = b"forget/"  # in META: with an id, a conversation whose records are being removed
 RETIRED_KEY = b"retired"  # in META: msgpack string, the generation that replaced this one
 
@@ -149,6 +152,7 @@ CONVERSATIONS = Table(CONVERSATION, Conversation)
 ROWS = Table(ROW, Row)
 REQUESTS = Table(REQUEST, RequestRecord)
 OUTPUTS = Table(OUTPUT, Output)
+SOURCES = Table(SOURCE, Source)
 
 
 def conversation_key(id: str) -> bytes:
@@ -171,6 +175,11 @@ def entry_end(id: str) -> bytes:
 def entry_number(key: bytes) -> int:
     """Return the row id, or the number of the request or output, in KEY."""
     return int.from_bytes(key[ID_SIZE:], "big")
+
+
+def source_key(owner: str, id: str) -> bytes:
+    """Return the key of source ID of OWNER, a conversation or what stands for one."""
+    return conversation_key(owner) + id.encode()
 
 
 def reference_key(digest: Digest, id: str) -> bytes:

@@ -39,7 +39,7 @@ def test_keys_and_values_are_what_the_page_says(store: Store) -> None:
 
     assert dump(store) == {
         b"mformat": b"\x01",
-        b"c" + b"a" * 32: b"\x82\xa2id\xd9 " + b"a" * 32 + b"\xa8next_row\x02",
+        b"c" + b"a" * 32: b"\xde\0\x02\xa2id\xd9 " + b"a" * 32 + b"\xa8next_row\x02",
         b"r" + b"a" * 32 + bytes(7) + b"\x01": (
             b"\x85\xa2id\x01\xa4pred\x00\xa4face\xa4both\xa4role\xa4user\xa5exact\xc4 " + exact
         ),
