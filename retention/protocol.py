@@ -404,6 +404,7 @@ class EvidenceSearch(Params, frozen=True):
     limit: int = 10
     by: str = "user"
     cap: int = 0  # code points; 0: the default
+    mode: str = "combined"  # or one of its halves alone: "lexical", "dense"
 
 
 class Hit(Result, frozen=True):
