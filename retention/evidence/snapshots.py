@@ -52,7 +52,7 @@ TOOLS = frozenset((EventKind.TOOL_CALL, EventKind.TOOL_OUTPUT))
 
 
 def join_pieces(pieces: Iterable[Piece], title: str = "", warnings: Iterable[str] = ()) -> Snapshot:
-    """Return the snapshot whose text is that of PIECES, one after another; empty ones leave none."""
+    """Return the snapshot whose text is PIECES, one after another; empty ones leave no span."""
     kept = [piece for piece in pieces if piece.text]
     ends = list(accumulate((len(piece.text) for piece in kept), initial=0))
     spans = tuple(
