@@ -242,6 +242,7 @@ check = rules.make_check(
 PROVIDER = Provider(
     api="anthropic",
     array="messages",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,

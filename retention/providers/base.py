@@ -9,6 +9,7 @@ import msgspec
 
 from retention.errors import InvalidResponse
 from retention.model import Identity, Message, Reason, Usage
+from retention.providers.canonical import Element
 
 
 class Shape(StrEnum):
@@ -111,11 +112,12 @@ def nothing(_identity: Identity) -> tuple[str, ...]:
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """What the core needs to know of one API.  JSON texts are exact bytes everywhere.
 
-    `parse` reads the JSON text of one element of the array (`InvalidPayload` if it is not of the
-    API's shape); `wrap` makes the JSON text of a user message that carries a text alone; `shape`
-    tells where a delivery right after a message may stand, given the identity (only for exceptions
-    that the provider's refusals force); `merge` and `result` put a text into the JSON text of that
-    message.  `check` names the published rules that a sequence of elements breaks.
+    `read` reads the JSON text of one element of the array (`InvalidPayload` if it is not of the
+    API's shape), and `parse` makes of it what the core compares; `wrap` makes the JSON text of a
+    user message that carries a text alone; `shape` tells where a delivery right after a message may
+    stand, given the identity (only for exceptions that the provider's refusals force); `merge` and
+    `result` put a text into the JSON text of that message.  `check` names the published rules that
+    a sequence of elements breaks.
 
     `head` takes a payload without its array apart.  `assemble` reads the whole body of a response
     (`InvalidResponse` if it is none).
@@ -137,6 +139,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     api: str
     array: str
+    read: Callable[[bytes], Element]
     parse: Callable[[bytes], Message]
     wrap: Callable[[str], bytes]
     shape: Callable[[Message, Identity], Shape]

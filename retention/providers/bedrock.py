@@ -229,6 +229,7 @@ _RULES = (
 PROVIDER = Provider(
     api="bedrock",
     array="messages",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,

@@ -83,6 +83,7 @@ def strip(raw: bytes) -> bytes:
 PROVIDER = Provider(
     api="deepseek",
     array="messages",
+    read=openai.read,
     parse=openai.parse,
     wrap=openai.wrap,
     shape=openai.shape,

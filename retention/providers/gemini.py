@@ -233,6 +233,7 @@ check = rules.make_check(
 PROVIDER = Provider(
     api="gemini",
     array="contents",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,

@@ -63,6 +63,7 @@ def make_id(seed: str) -> str:
 PROVIDER = Provider(
     api="mistral",
     array="messages",
+    read=openai.read,
     parse=openai.parse,
     wrap=openai.wrap,
     shape=shape,

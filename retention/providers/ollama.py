@@ -198,6 +198,7 @@ check = rules.make_check(read, rules.pair_calls, rules.no_empty_content)
 PROVIDER = Provider(
     api="ollama",
     array="messages",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,

@@ -224,6 +224,7 @@ check = rules.make_check(
 PROVIDER = Provider(
     api="openai",
     array="messages",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,

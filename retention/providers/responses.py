@@ -252,6 +252,7 @@ def include(identity: Identity) -> tuple[str, ...]:
 PROVIDER = Provider(
     api="responses",
     array="input",
+    read=read,
     parse=parse,
     wrap=wrap,
     shape=shape,
