@@ -143,7 +143,7 @@ For `gptel-retention-after-prepare-functions'."
 
 ;;; Asking the backend
 
-(defun gptel-retention-inspect--ask (method params)
+(defun gptel-retention-inspect-ask (method params)
   "Return what the backend answers to METHOD with PARAMS, a plist.
 An error of it is the user's to see."
   (condition-case err
@@ -158,7 +158,7 @@ An error of it is the user's to see."
     (gptel-retention-error
      (user-error "[retention] %s" (error-message-string err)))))
 
-(defun gptel-retention-inspect--id ()
+(defun gptel-retention-inspect-id ()
   "Return the id of this buffer's conversation.
 Signal a `user-error' if it has none yet."
   (or (gptel-retention-turn-id)
@@ -230,7 +230,7 @@ function without arguments that inserts.  MODE is the major mode,
   "Return the size BYTES in a few characters."
   (file-size-human-readable bytes nil " " "B"))
 
-(defun gptel-retention-inspect--time (seconds)
+(defun gptel-retention-inspect-time (seconds)
   "Return SECONDS since the epoch as a local time."
   (format-time-string "%F %T" seconds))
 
@@ -249,13 +249,13 @@ function without arguments that inserts.  MODE is the major mode,
   (let* ((name (buffer-name))
          (id (gptel-retention-turn-id))
          (last (gptel-retention-turn-last))
-         (answer (and id (gptel-retention-inspect--ask
+         (answer (and id (gptel-retention-inspect-ask
                           "inspect/requests"
                           (list :id id
                                 :limit gptel-retention-status-requests))))
          (outputs (and id
                        (gptel-retention-rpc-capable-p "output/list")
-                       (gptel-retention-inspect--ask
+                       (gptel-retention-inspect-ask
                         "output/list"
                         (list :conversation id
                               :limit gptel-retention-output-rows))))
@@ -312,7 +312,7 @@ edits are held back at step %s.\n"
     (indent-to 6 1))
   (insert (format "turn %-3s %-6s %s  %7s  %s kept, %s new\n"
                   (plist-get request :turn) (plist-get request :origin)
-                  (gptel-retention-inspect--time (plist-get request :at))
+                  (gptel-retention-inspect-time (plist-get request :at))
                   (file-size-human-readable (plist-get request :bytes))
                   (plist-get request :kept) (plist-get request :new)))
   (pcase-dolist (`(,title . ,key)
@@ -374,9 +374,9 @@ Interactively a numeric prefix argument is the number."
   "Ask why REQUEST, 0 for the last one, was as it was.
 Return a function to insert the answer."
   (let* ((name (buffer-name))
-         (answer (gptel-retention-inspect--ask
+         (answer (gptel-retention-inspect-ask
                   "inspect/explain"
-                  (list :id (gptel-retention-inspect--id)
+                  (list :id (gptel-retention-inspect-id)
                         :request request
                         :limit 1)))
          (found (seq-find #'identity (plist-get answer :requests))))
@@ -393,7 +393,7 @@ Return a function to insert the answer."
    (format "Request %s of %s in %s (%s), turn %s, %s"
            (plist-get request :request) total name
            (plist-get request :origin) (plist-get request :turn)
-           (gptel-retention-inspect--time (plist-get request :at))))
+           (gptel-retention-inspect-time (plist-get request :at))))
   (insert "\n")
   (seq-do (lambda (line)
             (let ((start (point))
@@ -423,9 +423,9 @@ With a prefix argument BODIES show the stored texts as well."
   "Ask for the log of this conversation; return a function to insert it.
 BODIES non-nil asks for the texts too."
   (let* ((name (buffer-name))
-         (answer (gptel-retention-inspect--ask
+         (answer (gptel-retention-inspect-ask
                   "inspect/log"
-                  (list :id (gptel-retention-inspect--id)
+                  (list :id (gptel-retention-inspect-id)
                         :bodies (if bodies t :json-false)
                         :limit gptel-retention-log-rows)))
          (rows (plist-get answer :rows))
@@ -496,7 +496,7 @@ Interactively it is the one at point, or it is read."
   (gptel-retention-inspect--display
    "object" (gptel-retention-inspect--conversation-buffer)
    (lambda ()
-     (let ((answer (gptel-retention-inspect--ask "inspect/object"
+     (let ((answer (gptel-retention-inspect-ask "inspect/object"
                                                  (list :digest digest))))
        (lambda () (gptel-retention-inspect--insert-object answer))))))
 
@@ -531,9 +531,9 @@ what an excerpt left out."
 (defun gptel-retention-inspect--outputs ()
   "Ask for the outputs of this conversation; return a function to insert."
   (let* ((name (buffer-name))
-         (answer (gptel-retention-inspect--ask
+         (answer (gptel-retention-inspect-ask
                   "output/list"
-                  (list :conversation (gptel-retention-inspect--id)
+                  (list :conversation (gptel-retention-inspect-id)
                         :limit gptel-retention-output-rows)))
          (outputs (plist-get answer :outputs)))
     (lambda ()
@@ -571,7 +571,7 @@ raise their limits"
                         'help-echo "Show the whole output"
                         'follow-link t)
     (insert (format "  %s  %s  %s, %d lines, %d of %d characters sent (%s)\n"
-                    (gptel-retention-inspect--time (funcall count :at))
+                    (gptel-retention-inspect-time (funcall count :at))
                     (plist-get output :tool)
                     (gptel-retention-inspect-size (funcall count :bytes))
                     (funcall count :lines) (funcall count :shown)
@@ -610,7 +610,7 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
   "Return the text of the output ID, a list of strings that join to it."
   (let ((offset 0) pages)
     (while offset
-      (let ((answer (gptel-retention-inspect--ask
+      (let ((answer (gptel-retention-inspect-ask
                      "output/recall"
                      (list :conversation (or (gptel-retention-turn-id) "")
                            :id id :offset offset :by "user"))))

@@ -106,15 +106,15 @@ the name of a gptel backend, a string, and one of its models, a symbol."
 (defconst gptel-retention-tools--longest-line 4000
   "Characters of the longest line in a small output that is sent as it is.")
 
-(defconst gptel-retention-tools--category "retention"
-  "Category of our own tools.")
+(defconst gptel-retention-tools-category "retention"
+  "Category of our own tools, whose results are sent as they are.")
 
 (defun gptel-retention-tools--keep-p (tool text)
   "Return non-nil if TEXT, the result of TOOL, is to be handed over."
   (and gptel-retention-keep-outputs
        (gptel-retention-rpc-capable-p "output/save")
        (not (and tool (equal (gptel-tool-category tool)
-                             gptel-retention-tools--category)))
+                             gptel-retention-tools-category)))
        (or (> (length text) gptel-retention-output-threshold)
            (not (equal text (gptel-retention-rpc-clean-string text)))
            (seq-some (lambda (line)
@@ -161,9 +161,9 @@ The values are plists with the :id of the output and its size in :bytes.")
 (defun gptel-retention-tools--save (fsm tool call text go-on)
   "Have TEXT kept, the result of CALL of TOOL, and call GO-ON later.
 GO-ON gets what is to be sent for it.  FSM drives the request."
-  (gptel-retention-tools--with-id
+  (gptel-retention-tools-with-id
    (lambda (id)
-     (gptel-retention-tools--ask
+     (gptel-retention-tools-ask
       "output/save"
       (list :conversation id
             :tool (gptel-retention-rpc-clean-string
@@ -231,7 +231,7 @@ Of a long one the end is kept: gptel may have put context in front."
 
 ;;; Asking without waiting
 
-(defun gptel-retention-tools--ask (method params function)
+(defun gptel-retention-tools-ask (method params function)
   "Ask the backend METHOD with PARAMS, and call FUNCTION once, later.
 It gets the result with its texts read, or nil: after an error, and when
 the backend does not answer in `gptel-retention-output-timeout' seconds.
@@ -283,7 +283,7 @@ a filter or sentinel: it may wait for a process."
     (with-current-buffer buffer
       (funcall function result))))
 
-(defun gptel-retention-tools--with-id (function)
+(defun gptel-retention-tools-with-id (function)
   "Call FUNCTION with the id of this buffer's conversation.
 If it has none so far, one is opened; FUNCTION is called later then, and
 with the empty string if that failed."
@@ -291,12 +291,16 @@ with the empty string if that failed."
         (id (gptel-retention-turn-id)))
     (if id
         (funcall function id)
-      (gptel-retention-tools--ask
+      (with-current-buffer base
+        (gptel-retention-tools--decide))
+      (gptel-retention-tools-ask
        "conversation/open"
        (list :id ""
              :file (gptel-retention-rpc-clean-string
-                    (expand-file-name
-                     (or (buffer-local-value 'buffer-file-truename base) "")))
+                    (if-let* ((name (buffer-local-value 'buffer-file-truename
+                                                        base)))
+                        (expand-file-name name)
+                      ""))
              :title (gptel-retention-rpc-clean-string (buffer-name base)))
        (lambda (answer)
          (when-let* ((opened (plist-get answer :id))
@@ -319,7 +323,7 @@ its answer, if it gives one.  ID is that of the conversation."
      (lambda (scores)
        (if (null scores)
            (funcall function answer)
-         (gptel-retention-tools--ask
+         (gptel-retention-tools-ask
           "output/score"
           (list :conversation id
                 :id (plist-get answer :id)
@@ -415,45 +419,61 @@ It is saved beside the conversation's id.")
 (put 'gptel-retention-tools-offered 'safe-local-variable #'booleanp)
 (put 'gptel-retention-tools-offered 'permanent-local t)
 
-(defconst gptel-retention-tools--property "GPTEL_RETENTION_TOOLS"
-  "Org property that keeps `gptel-retention-tools-offered'.")
+;; A kind is a row of a table, so that other files add tools of their own.
+(defvar gptel-retention-tools-kinds
+  '(( gptel-retention-tools-offered "GPTEL_RETENTION_TOOLS"
+      gptel-retention-tools--wanted-p gptel-retention-tools--own))
+  "Kinds of tools for the model, in the order in which a prompt has them.
+Each is (VARIABLE PROPERTY WANTED TOOLS).  Whether a conversation has
+them is in the buffer-local VARIABLE, and saved in Org as PROPERTY.  The
+function WANTED tells whether one that begins is to have them; TOOLS
+returns them, called where the variable `gptel-tools' is the prompt's.")
 
 (defun gptel-retention-tools-save ()
-  "Write into the buffer that this conversation has our tools.
+  "Write into the buffer which of our tools this conversation has.
 For `gptel-save-state-hook', as `gptel-retention-turn-save-id'."
   (gptel-retention-rpc-demote "What tools there are was not saved"
-    (when (and gptel-retention-tools-offered (gptel-retention-turn-id))
-      (save-excursion
-        (save-restriction
-          (widen)
-          (cond
-           ((not (derived-mode-p 'org-mode))
-            (add-file-local-variable 'gptel-retention-tools-offered t))
-           ((progn (goto-char (point-min))
-                   (not (org-entry-get (point)
-                                       gptel-retention-tools--property)))
-            (when (org-at-heading-p)
-              (org-open-line 1))
-            (org-entry-put (point-min)
-                           gptel-retention-tools--property "t"))))))))
+    (when (gptel-retention-turn-id)
+      (pcase-dolist (`(,variable ,property . ,_) gptel-retention-tools-kinds)
+        (when (symbol-value variable)
+          (gptel-retention-tools--save-offered variable property))))))
+
+(defun gptel-retention-tools--save-offered (variable property)
+  "Write into the buffer that VARIABLE is t; in Org that is PROPERTY."
+  (save-excursion
+    (save-restriction
+      (widen)
+      (cond
+       ((not (derived-mode-p 'org-mode))
+        (add-file-local-variable variable t))
+       ((progn (goto-char (point-min))
+               (not (org-entry-get (point) property)))
+        (when (org-at-heading-p)
+          (org-open-line 1))
+        (org-entry-put (point-min) property "t"))))))
 
 (defun gptel-retention-tools-restore ()
-  "Read back whether this conversation has our tools."
+  "Read back which of our tools this conversation has."
   (gptel-retention-rpc-demote "What tools there are was not restored"
-    (when (and (derived-mode-p 'org-mode)
-               (save-restriction
-                 (widen)
-                 (org-entry-get (point-min) gptel-retention-tools--property)))
-      (setq gptel-retention-tools-offered t))))
+    (when (derived-mode-p 'org-mode)
+      (save-restriction
+        (widen)
+        (pcase-dolist (`(,variable ,property . ,_)
+                       gptel-retention-tools-kinds)
+          (when (org-entry-get (point-min) property)
+            (set variable t)))))))
 
-(defun gptel-retention-tools--offered-p ()
-  "Return non-nil if requests of this buffer have our tools.
-That is decided before its first request, when it has no id yet."
-  (when (and gptel-retention-keep-outputs
-             gptel-retention-output-tools
-             (null (gptel-retention-turn-id)))
-    (setq gptel-retention-tools-offered t))
-  gptel-retention-tools-offered)
+(defun gptel-retention-tools--decide ()
+  "Decide which of our tools this buffer's conversation has, if it begins.
+It does as long as it has no id."
+  (unless (gptel-retention-turn-id)
+    (pcase-dolist (`(,variable ,_ ,wanted ,_) gptel-retention-tools-kinds)
+      (when (funcall wanted)
+        (set variable t)))))
+
+(defun gptel-retention-tools--wanted-p ()
+  "Return non-nil if a new conversation is to have the tools for outputs."
+  (and gptel-retention-keep-outputs gptel-retention-output-tools))
 
 (defun gptel-retention-tools--before-realize (fsm)
   "Add our tools to the prompt of FSM, and note what its tools are for."
@@ -464,14 +484,20 @@ That is decided before its first request, when it has no id yet."
                 ((buffer-live-p buffer))
                 ((gptel-retention-turn-enabled-p buffer)))
       (gptel-retention-tools--note-task info fsm)
-      (when (with-current-buffer (or (buffer-base-buffer buffer) buffer)
-              (gptel-retention-tools--offered-p))
-        (with-current-buffer prompt
-          (when gptel-tools
-            (let ((own (gptel-retention-tools--own)))
-              (setq-local gptel-tools
-                          (append (seq-difference gptel-tools own #'eq)
-                                  own)))))))))
+      (gptel-retention-tools--offer
+       prompt
+       (with-current-buffer (or (buffer-base-buffer buffer) buffer)
+         (gptel-retention-tools--decide)
+         (seq-filter (lambda (kind) (symbol-value (car kind)))
+                     gptel-retention-tools-kinds))))))
+
+(defun gptel-retention-tools--offer (prompt kinds)
+  "Put our tools of KINDS behind the other tools of the buffer PROMPT."
+  (with-current-buffer prompt
+    (when-let* ((own (seq-mapcat (lambda (kind) (funcall (nth 3 kind)))
+                                 kinds)))
+      (setq-local gptel-tools
+                  (append (seq-difference gptel-tools own #'eq) own)))))
 
 (defconst gptel-retention-tools--toon "\
 Structured results are in TOON: `key: value`, two spaces of indentation for each level.
@@ -483,62 +509,67 @@ A column `c{x,y}` stands for an object c with the fields x and y, each a column 
   "How a model is told to read TOON (rule T6).
 It is the text of the backend's module for that notation.")
 
-(defvar gptel-retention-tools--own nil
-  "Our own tools, once they are made.")
+(defvar gptel-retention-tools--made nil
+  "Our tools for outputs, once they are made.")
 
 (defun gptel-retention-tools--own ()
-  "Return our own tools, a list.
+  "Return our tools for outputs, a list, if the prompt has any tools.
 The order and every word in them are part of the prompt."
-  (or gptel-retention-tools--own
-      (setq gptel-retention-tools--own
-            (list
-             (gptel-make-tool
-              :name "recall_output"
-              :category gptel-retention-tools--category
-              :description (concat "\
+  (and gptel-tools
+       (or gptel-retention-tools--made
+           (setq gptel-retention-tools--made
+                 (gptel-retention-tools--make)))))
+
+(defun gptel-retention-tools--make ()
+  "Make our tools for outputs; return them."
+  (list
+   (gptel-make-tool
+    :name "recall_output"
+    :category gptel-retention-tools-category
+    :description (concat "\
 Return a part of a stored tool output, exactly as the tool wrote it.  A long output is shown as
 an excerpt that names the id of the output and of the segments left out; the whole is stored.
 Ask for one segment, or a range of lines, or the lines that match a pattern; with the id alone
 for the text from its start.  An answer that had to be cut says at which offset to go on.\n\n"
-                                   gptel-retention-tools--toon)
-              :args
-              '((:name "id" :type string
-                 :description "Id of the output, as the excerpt names it")
-                (:name "segment" :type string :optional t
-                 :description "Id of a segment, as the excerpt names it")
-                (:name "first" :type integer :optional t
-                 :description "Number of the first line, from 1")
-                (:name "last" :type integer :optional t
-                 :description "Number of the last line")
-                (:name "pattern" :type string :optional t
-                 :description "Regular expression that lines have to match")
-                (:name "context" :type integer :optional t
-                 :description "Lines to show around each match, 2 if absent")
-                (:name "offset" :type integer :optional t
-                 :description "Where to go on, as the last answer says"))
-              :function #'gptel-retention-tools--recall
-              :async t
-              :include t)
-             (gptel-make-tool
-              :name "search_output"
-              :category gptel-retention-tools--category
-              :description "\
+                         gptel-retention-tools--toon)
+    :args
+    '((:name "id" :type string
+       :description "Id of the output, as the excerpt names it")
+      (:name "segment" :type string :optional t
+       :description "Id of a segment, as the excerpt names it")
+      (:name "first" :type integer :optional t
+       :description "Number of the first line, from 1")
+      (:name "last" :type integer :optional t
+       :description "Number of the last line")
+      (:name "pattern" :type string :optional t
+       :description "Regular expression that lines have to match")
+      (:name "context" :type integer :optional t
+       :description "Lines to show around each match, 2 if absent")
+      (:name "offset" :type integer :optional t
+       :description "Where to go on, as the last answer says"))
+    :function #'gptel-retention-tools--recall
+    :async t
+    :include t)
+   (gptel-make-tool
+    :name "search_output"
+    :category gptel-retention-tools-category
+    :description "\
 Search all stored tool outputs of this conversation for words, and return the places with the
 ids of their outputs, those of the newest output first."
-              :args
-              '((:name "query" :type string
-                 :description "Words to look for")
-                (:name "offset" :type integer :optional t
-                 :description "Where to go on, as the last answer says"))
-              :function #'gptel-retention-tools--search
-              :async t
-              :include t)))))
+    :args
+    '((:name "query" :type string
+       :description "Words to look for")
+      (:name "offset" :type integer :optional t
+       :description "Where to go on, as the last answer says"))
+    :function #'gptel-retention-tools--search
+    :async t
+    :include t)))
 
-(defun gptel-retention-tools--string (value)
+(defun gptel-retention-tools-string (value)
   "Return VALUE, an argument of the model's, as a string."
   (if (stringp value) (gptel-retention-rpc-clean-string value) ""))
 
-(defun gptel-retention-tools--number (value)
+(defun gptel-retention-tools-number (value)
   "Return VALUE, an argument of the model's, as an integer from 0 on."
   (if (numberp value) (max 0 (truncate value)) 0))
 
@@ -547,37 +578,37 @@ ids of their outputs, those of the newest output first."
   "Call CALLBACK with a part of the output ID, for a model.
 The part is SEGMENT, or the lines FIRST to LAST, or those that match
 PATTERN with CONTEXT lines around, from OFFSET on."
-  (let ((id (gptel-retention-tools--string id)))
-    (gptel-retention-tools--answer
+  (let ((id (gptel-retention-tools-string id)))
+    (gptel-retention-tools-answer
      callback "recall_output" id "output/recall"
      (list :conversation (or (gptel-retention-turn-id) "")
            :id id
-           :segment (gptel-retention-tools--string segment)
-           :first (gptel-retention-tools--number first)
-           :last (gptel-retention-tools--number last)
-           :pattern (gptel-retention-tools--string pattern)
+           :segment (gptel-retention-tools-string segment)
+           :first (gptel-retention-tools-number first)
+           :last (gptel-retention-tools-number last)
+           :pattern (gptel-retention-tools-string pattern)
            :context (if (numberp context)
-                        (gptel-retention-tools--number context)
+                        (gptel-retention-tools-number context)
                       2)
-           :offset (gptel-retention-tools--number offset)
+           :offset (gptel-retention-tools-number offset)
            :cap (or gptel-retention-answer-limit 0)
            :by "model"))))
 
 (defun gptel-retention-tools--search (callback query offset)
   "Call CALLBACK with where outputs match QUERY, from OFFSET on."
-  (let ((query (gptel-retention-tools--string query)))
-    (gptel-retention-tools--answer
+  (let ((query (gptel-retention-tools-string query)))
+    (gptel-retention-tools-answer
      callback "search_output" query "output/search"
      (list :conversation (or (gptel-retention-turn-id) "")
            :query query
            :cap (or gptel-retention-answer-limit 0)
-           :offset (gptel-retention-tools--number offset)))))
+           :offset (gptel-retention-tools-number offset)))))
 
-(defun gptel-retention-tools--answer (callback name id method params)
+(defun gptel-retention-tools-answer (callback name id method params)
   "Call CALLBACK with the text that the backend answers to METHOD.
 PARAMS are the parameters.  If there is none, CALLBACK gets one line
 that says so of the tool NAME and of ID (rule K3)."
-  (gptel-retention-tools--ask
+  (gptel-retention-tools-ask
    method params
    (lambda (answer)
      (funcall callback
