@@ -377,6 +377,7 @@ class Source(Struct, frozen=True):
     at: float = 0.0  # seconds since the epoch: of the last use, the output, the run
     warnings: tuple[str, ...] = ()
     attributes: dict[str, str] = {}  # of a run: status, commit, started, ...
+    version: int = 0  # of the conversation when it was learned
 
 
 class Refusal(Struct, frozen=True):

@@ -70,3 +70,10 @@ def make_event(kind: EventKind, body: str, label: str = "") -> str:
     """
     header = f"[{kind.value} {label}]" if label else f"[{kind.value}]"
     return f"{header}\n{body}\n"
+
+
+def event_body(text: str) -> str:
+    """Return the body of an event that `make_event` made; another text as it is."""
+    header, newline, body = text.partition("\n")
+    made = newline and header.startswith("[") and header.endswith("]")
+    return body.removesuffix("\n") if made else text

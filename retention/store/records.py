@@ -30,6 +30,7 @@ from retention.store.tables import (
     CONVERSATIONS,
     DOMAIN_TAGS,
     DOMAINS,
+    ID_SIZE,
     META,
     OBJECTS,
     OUTPUTS,
@@ -187,6 +188,14 @@ class Reader:
             SOURCES.name, start, start + b"\xff" if start else b""
         ):
             yield SOURCES.decode(key, value)
+
+    def find_source(self, id: str) -> Source | None:
+        """Return a source with ID, whoever owns it, or None."""
+        wanted = id.encode()
+        for key, value in self._session.scan(SOURCES.name, b""):
+            if key[ID_SIZE:] == wanted:
+                return SOURCES.decode(key, value)
+        return None
 
     def settings(self) -> dict[str, int]:
         """Return the settings that were stored; raise StoreError if they cannot be read."""

@@ -1,0 +1,80 @@
+"""The stretch of a text around what matched (evidence.md V5).  Pure; the text stays exact."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+ROOM = 360  # code points of an excerpt: four or five lines
+LEAD = 90  # of them in front of the match, when there is more text
+MATCHES = 5_000  # matches looked at in one chunk; its first ones are as good as any
+
+_WORD = re.compile(r"\w+")
+
+
+class Place(NamedTuple):
+    """A stretch of a text from `start` to `end`, the match in it at `at`, and the words there."""
+
+    at: int
+    start: int
+    end: int
+    words: tuple[str, ...]
+
+
+def find_place(
+    text: str, words: Iterable[str], span: tuple[int, int] | None = None, room: int = ROOM
+) -> Place:
+    """Return the stretch of at most ROOM code points of TEXT with the most of WORDS.
+
+    Words that are rare in TEXT count for more.  SPAN is where a vector pointed to: the place is
+    looked for in it.  Without a match the stretch begins there.
+    """
+    low, high = span or (0, len(text))
+    wanted = sorted(
+        {part.lower() for word in words for part in _WORD.findall(word)}, key=len, reverse=True
+    )
+    found = _matches(text, wanted, low, high)
+    if not found:
+        return _cut(text, low, room, ())
+    counts = Counter(word for _, word in found)
+    at = _densest(found, counts, room - LEAD)
+    inside = {word for start, word in found if at <= start < at + room - LEAD}
+    return _cut(text, at, room, tuple(word for word in wanted if word in inside))
+
+
+def _matches(text: str, wanted: Sequence[str], low: int, high: int) -> list[tuple[int, str]]:
+    if not wanted:
+        return []
+    pattern = re.compile(r"(?<![^\W_])(?:" + "|".join(map(re.escape, wanted)) + ")", re.IGNORECASE)
+    found: list[tuple[int, str]] = []
+    for match in pattern.finditer(text, low, high):
+        found.append((match.start(), match[0].lower()))
+        if len(found) == MATCHES:
+            break
+    return found
+
+
+def _densest(found: Sequence[tuple[int, str]], counts: Counter[str], width: int) -> int:
+    """Return where the best window of WIDTH code points begins: that of its first match."""
+    starts = [start for start, _ in found]
+    best, at = 0.0, starts[0]
+    for n, (start, _) in enumerate(found):
+        stop = bisect_left(starts, start + width, n)
+        score = sum(1.0 / counts[word] + 1.0 for word in {word for _, word in found[n:stop]})
+        if score > best:
+            best, at = score, start
+    return at
+
+
+def _cut(text: str, at: int, room: int, words: tuple[str, ...]) -> Place:
+    """Return the stretch around AT, cut at lines' ends where there are some near."""
+    start = max(0, at - LEAD)
+    if start:
+        start = text.find("\n", start, at) + 1 or start
+    end = min(len(text), start + room)
+    if end < len(text):
+        end = text.rfind("\n", max(at, start + room // 2), end) + 1 or end
+    return Place(at, start, end, words)
