@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retention import cli
+from retention import cli, terminal
 from retention.continuity import sentence
 from retention.model import Cause, Continuity, Identity, Reason, Usage
 from retention.service import Service
@@ -64,7 +64,7 @@ def test_conversations_are_listed_in_aligned_columns(run: Run) -> None:
     lines = out.splitlines()
     assert (status, err) == (0, "")
     assert lines[0].split() == ["CONV", "TURNS", "REQUESTS", "ROWS", "USED", "TITLE"]
-    assert {line.split()[0] for line in lines[1:]} == {id[: cli.SHORT] for id in IDS}
+    assert {line.split()[0] for line in lines[1:]} == {id[: terminal.SHORT] for id in IDS}
     assert len({line.index(word) for line, word in zip(
         sorted(lines[1:]), ("First", "/home/user/second.org"), strict=True)}) == 1  # fmt: skip
 
@@ -176,8 +176,8 @@ def sections_of(out: str) -> dict[str, str]:
     """Return the texts of an explanation by label, each on one line."""
     found: dict[str, str] = {}
     for line in out.splitlines()[1:]:
-        label = line[: cli.LABEL].strip() or label  # noqa: F821 - the first line has one
-        found[label] = f"{found.get(label, '')} {line[cli.LABEL :]}".strip()
+        label = line[: terminal.LABEL].strip() or label  # noqa: F821 - the first line has one
+        found[label] = f"{found.get(label, '')} {line[terminal.LABEL :]}".strip()
     return found
 
 
@@ -240,13 +240,13 @@ def test_explain_without_the_identity_shows_its_digest(
     opened.write(forget_identity)
     opened.close()
 
-    assert sections_of(explain()[1])["Provider"] == "0" * cli.SHORT
+    assert sections_of(explain()[1])["Provider"] == "0" * terminal.SHORT
 
 
 def test_explain_keeps_to_80_columns_and_does_not_steer_the_terminal(explain: Run) -> None:
     for number in "123":
         out = explain("--request", number)[1]
-        assert max(map(len, out.splitlines())) <= cli.WIDTH
+        assert max(map(len, out.splitlines())) <= terminal.WIDTH
         assert "\x1b" not in out
 
 
@@ -319,7 +319,7 @@ def damage(store: Path, text: bytes) -> None:
 
 def test_forget_removes_the_conversation(run: Run) -> None:
     assert run("forget", IDS[0][:6])[0] == 0
-    assert IDS[0][: cli.SHORT] not in run("conversations")[1]
+    assert IDS[0][: terminal.SHORT] not in run("conversations")[1]
     assert run("log", IDS[0])[0] == 2
 
 
@@ -390,7 +390,7 @@ def test_an_empty_directory_is_no_store(tmp_path: Path) -> None:
 
 def test_default_store_follows_the_data_directory() -> None:
     def default(**environment: str) -> str:
-        return str(cli.default_store(environment))
+        return str(terminal.default_store(environment))
 
     assert default(XDG_DATA_HOME="/data", HOME="/home/u") == "/data/gptel-retention"
     for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
