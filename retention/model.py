@@ -415,3 +415,31 @@ class Conversation(Struct, frozen=True):
     refusal: Refusal | None = None
     forgotten: bool = False  # rows are kept only because a fork shares them
     evidence: Digest | None = None  # the section with what an earlier conversation found (L2)
+
+
+class Receipt(StrEnum):
+    """What became of an offer."""
+
+    NONE = "none"  # no echo so far
+    ACKNOWLEDGED = "acknowledged"
+    LOST = "lost"  # acknowledged, and dropped since by the engine
+
+
+class Offer(Struct, frozen=True):
+    """One text offered to an engine that owns its history (rule X1).
+
+    `number` counts the offers of the conversation from 1, `id` is what a receipt names.  `delivery`
+    is what it carries, at no place of a log; None where nothing could go.  `conditions` are the
+    states of the `while` reminders in it.  `waiting` says what was due and did not go.  `echo` is
+    the engine's name of the record that acknowledged it, where it has one.
+    """
+
+    number: int
+    id: str
+    delivery: Delivery | None = None
+    conditions: dict[str, str] = {}
+    waiting: tuple[Reason, ...] = ()
+    boundary: str = ""
+    at: float = 0.0  # seconds since the epoch
+    receipt: Receipt = Receipt.NONE
+    echo: str = ""

@@ -15,6 +15,7 @@ from retention.store.records import Reader, Record, needed, references, verify
 from retention.store.tables import (
     CONVERSATIONS,
     OBJECTS,
+    OFFERS,
     OUTPUTS,
     REFERENCES,
     REQUESTS,
@@ -38,10 +39,10 @@ class Problem(Struct, frozen=True):
     """One thing that is wrong: a stable `code`, `where` it is, and `detail` for a person.
 
     The codes: `object` an object's bytes do not hash to its digest; `missing` a record names an
-    object that is not there; `record` a value cannot be read; `order` a row, request or output is
-    out of order; `row` a record names a row that is not there; `base` a fork's base is missing;
-    `reference` the table of references lacks an entry; `stray` it has one of no conversation;
-    `unfinished` a forget was interrupted and goes on with the next forget or compact.
+    object that is not there; `record` a value cannot be read; `order` a row, request, output or
+    offer is out of order; `row` a record names a row that is not there; `base` a fork's base is
+    missing; `reference` the table of references lacks an entry; `stray` it has one of no
+    conversation; `unfinished` a forget was interrupted and goes on with the next forget or compact.
     """
 
     code: str
@@ -122,6 +123,15 @@ def _conversation(session: Session, record: Conversation) -> Iterator[Problem]:
                 detail = f"the record is of output {output.number}"
                 yield Problem(code="order", where=show_key(key), detail=detail)
             yield from _absent(session, record.id, show_key(key), output)
+    for key, value in session.scan(OFFERS.name, start, end):
+        offer = _decode(OFFERS, key, value)
+        if isinstance(offer, Problem):
+            yield offer
+        else:
+            if offer.number != entry_number(key):
+                detail = f"the record is of offer {offer.number}"
+                yield Problem(code="order", where=show_key(key), detail=detail)
+            yield from _absent(session, record.id, show_key(key), offer)
 
 
 def _row(record: Conversation, key: bytes, row: Row, known: set[RowId]) -> Iterator[Problem]:

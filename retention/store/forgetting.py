@@ -25,6 +25,7 @@ from retention.store.tables import (
     CONVERSATIONS,
     META,
     OBJECTS,
+    OFFERS,
     OUTPUTS,
     REFERENCES,
     REQUESTS,
@@ -90,6 +91,7 @@ def _purge(env: Environment, id: str) -> None:
     _in_slices(env, lambda session, at: _release(session, id, kept, at))
     _in_slices(env, lambda session, at: _delete(session, REQUESTS.name, at, id, 0))
     _in_slices(env, lambda session, at: _delete(session, OUTPUTS.name, at, id, 0))
+    _in_slices(env, lambda session, at: _delete(session, OFFERS.name, at, id, 0))
     _in_slices(env, lambda session, at: _delete(session, SOURCES.name, at, id))
     _in_slices(env, lambda session, at: _delete(session, ROWS.name, at, id, bound))
     env.write(lambda session: _end(session, id, bound))

@@ -20,6 +20,7 @@ from retention.model import (
     START,
     Conversation,
     Face,
+    Offer,
     Output,
     RequestRecord,
     Row,
@@ -33,6 +34,7 @@ from retention.store.tables import (
     ID_SIZE,
     META,
     OBJECTS,
+    OFFERS,
     OUTPUTS,
     REFERENCES,
     REQUESTS,
@@ -53,7 +55,7 @@ R = TypeVar("R")
 Entry = tuple[RowId, int, bytes]  # row id, distance of its owner in the chain of bases, value
 
 
-Record = Row | RequestRecord | Output | Conversation | Source
+Record = Row | RequestRecord | Output | Conversation | Source | Offer
 
 
 def references(record: Record) -> Iterator[Digest]:
@@ -79,12 +81,12 @@ def needed(record: Record) -> Iterator[Digest]:
     The other digests serve to compare: of parts, of identities, and of the ordinary messages of a
     round, which are never sent.
     """
+    if isinstance(record, Row | Offer) and record.delivery is not None:
+        yield record.delivery.text
+        yield from (state.body for state in record.delivery.sections)
     if isinstance(record, Row):
         if record.face is not Face.ORDINARY:
             yield record.exact
-        if record.delivery is not None:
-            yield record.delivery.text
-            yield from (state.body for state in record.delivery.sections)
     elif isinstance(record, RequestRecord):
         if record.head is not None:
             yield record.head
@@ -95,7 +97,7 @@ def needed(record: Record) -> Iterator[Digest]:
             yield record.excerpt
     elif isinstance(record, Source):
         yield from (event.text for event in record.events)
-    elif record.evidence is not None:
+    elif isinstance(record, Conversation) and record.evidence is not None:
         yield record.evidence
 
 
@@ -172,6 +174,11 @@ class Reader:
     def outputs(self, id: str, limit: int) -> list[Output]:
         """Return up to LIMIT outputs of conversation ID, the newest first."""
         return self._newest(OUTPUTS, id, limit)
+
+    def offers(self, id: str) -> Iterator[Offer]:
+        """Yield the offers of conversation ID, the oldest first."""
+        for key, value in self._session.scan(OFFERS.name, conversation_key(id), entry_end(id)):
+            yield OFFERS.decode(key, value)
 
     def _newest(self, table: Table[R], id: str, limit: int) -> list[R]:
         scan = self._session.scan_back(table.name, conversation_key(id), entry_end(id))
@@ -295,6 +302,13 @@ class Writer(Reader):
         self._live(id)
         self._refer(id, output)
         OUTPUTS.put(self._session, entry_key(id, output.number), output)
+
+    def put_offer(self, id: str, offer: Offer) -> None:
+        """Store OFFER as one of conversation ID."""
+        assert offer.number > 0, f"offer number {offer.number}"
+        self._live(id)
+        self._refer(id, offer)
+        OFFERS.put(self._session, entry_key(id, offer.number), offer)
 
     def put_source(self, source: Source) -> None:
         """Store SOURCE in the place of an earlier one of the same owner and id.

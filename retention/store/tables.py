@@ -19,7 +19,7 @@ import msgspec
 
 from retention.digest import SIZE, Digest, Domain
 from retention.errors import InvalidParams, StoreError
-from retention.model import Conversation, Output, RequestRecord, Row, Source
+from retention.model import Conversation, Offer, Output, RequestRecord, Row, Source
 
 if TYPE_CHECKING:
     import lmdb
@@ -34,6 +34,7 @@ ROW = b"r"
 REQUEST = b"q"
 OUTPUT = b"u"
 SOURCE = b"s"
+OFFER = b"f"
 OBJECTS = b"o"
 REFERENCES = b"x"
 NAMES = {
@@ -43,6 +44,7 @@ NAMES = {
     REQUEST: "requests",
     OUTPUT: "outputs",
     SOURCE: "sources",
+    OFFER: "offers",
     OBJECTS: "objects",
     REFERENCES: "references",
 }
@@ -153,6 +155,7 @@ ROWS = Table(ROW, Row)
 REQUESTS = Table(REQUEST, RequestRecord)
 OUTPUTS = Table(OUTPUT, Output)
 SOURCES = Table(SOURCE, Source)
+OFFERS = Table(OFFER, Offer)
 
 
 def conversation_key(id: str) -> bytes:
@@ -163,17 +166,17 @@ def conversation_key(id: str) -> bytes:
 
 
 def entry_key(id: str, number: int) -> bytes:
-    """Return the key of row, request or output NUMBER of conversation ID."""
+    """Return the key of row, request, output or offer NUMBER of conversation ID."""
     return conversation_key(id) + number.to_bytes(NUMBER_SIZE, "big")
 
 
 def entry_end(id: str) -> bytes:
-    """Return a key above those of every row, request or output of conversation ID."""
+    """Return a key above those of every row, request, output or offer of conversation ID."""
     return conversation_key(id) + b"\xff" * NUMBER_SIZE + b"\xff"
 
 
 def entry_number(key: bytes) -> int:
-    """Return the row id, or the number of the request or output, in KEY."""
+    """Return the row id, or the number of the request, output or offer, in KEY."""
     return int.from_bytes(key[ID_SIZE:], "big")
 
 
