@@ -56,12 +56,19 @@ def match_payload(
     settled: int,
     prompt: Sequence[Message],
     sent: Sequence[RowId],
+    *,
+    hidden: Callable[[RowId], bool] = lambda _: False,
 ) -> Match:
     """Match MESSAGES with the rows of LOG behind position SETTLED; SENT are those sent last.
 
-    PROMPT is the newest prompt as the buffer holds it, alone in a list, or nothing.
+    PROMPT is the newest prompt as the buffer holds it, alone in a list, or nothing.  Rows that are
+    HIDDEN stand for nothing.
     """
-    rows = [row for row in log.after(settled) if row.delivery is None and row.face != Face.ACTUAL]
+    rows = [
+        row
+        for row in log.after(settled)
+        if row.delivery is None and row.face != Face.ACTUAL and not hidden(row.id)
+    ]
     owners = match_rows([units_of(message) for message in messages], rows, sent)
     newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)
     match = Match(items=[], owners=owners, drafts={}, spans={})

@@ -141,7 +141,8 @@ class Row(Struct, frozen=True):
     response with its results; 0 means none.  `delivery` is set for a delivery and for nothing else.
     `ids` pairs the part of each of its calls or results with its id, `reasoned` is as in `Message`,
     `origin` that of an actual row.  `context` digests what gptel put into the newest prompt and
-    leaves out of later payloads (case S16).
+    leaves out of later payloads (case S16).  `gone` tells that its text was collected: it matches
+    nothing and goes out no more, and keeps its place in the order for the rows behind it.
     """
 
     id: RowId
@@ -158,6 +159,7 @@ class Row(Struct, frozen=True):
     reasoned: bool = False
     origin: Origin | None = None
     context: Digest | None = None
+    gone: bool = False
 
 
 class Identity(Struct, frozen=True):
@@ -391,6 +393,19 @@ class Refusal(Struct, frozen=True):
     status: int = 0
 
 
+class Retirement(Struct, frozen=True):
+    """A history that was compacted (rule L1), from the time `at`, seconds since the epoch.
+
+    `rows` are ranges of row ids, first and last; `end` are the last ordinary ones, by which a
+    payload that holds it all the same is known.  `requests` were sent before.
+    """
+
+    at: float
+    rows: tuple[tuple[RowId, RowId], ...]
+    end: tuple[RowId, ...]
+    requests: int = 0
+
+
 class Conversation(Struct, frozen=True):
     """The head record of a conversation.
 
@@ -415,6 +430,7 @@ class Conversation(Struct, frozen=True):
     refusal: Refusal | None = None
     forgotten: bool = False  # rows are kept only because a fork shares them
     evidence: Digest | None = None  # the section with what an earlier conversation found (L2)
+    retired: tuple[Retirement, ...] = ()
 
 
 class Receipt(StrEnum):

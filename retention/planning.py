@@ -72,6 +72,7 @@ from retention.ordinary import Ordinary, is_filled
 from retention.placing import find_places, move_out
 from retention.providers.rules import MAX_MARKS
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
+from retention.retiring import covers, find_hidden
 from retention.sections import (
     Due,
     plan_reminders,
@@ -129,7 +130,12 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     rest = [item.message for item in base.items[cut : request.keep]] if base else []
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
     sent = sent_rows(view.last, base.sent_at[cut] if base and cut else 0, view.log)
-    match = match_payload(rest + request.tail, view.log, settled, request.prompt, sent)
+    messages = rest + request.tail
+    retired = find_hidden(
+        view.conversation.retired, messages, base.items[:cut] if base else (), view.log
+    )
+    hidden = partial(covers, retired)
+    match = match_payload(messages, view.log, settled, request.prompt, sent, hidden=hidden)
     items = base.items[:cut] + match.items if base else match.items
     spans = {row: (cut + first, cut + last) for row, (first, last) in match.spans.items()}
     owners = {cut + n: ids for n, ids in enumerate(match.owners)}
@@ -139,7 +145,8 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         obstacles |= {fragment.round: "held back" for fragment in fragments.values()}
         fragments = {}
     items = _cover(items, fragments)
-    candidates = [*view.log.in_front_of(spans), *view.log.after(settled)]
+    rows = (*view.log.in_front_of(spans), *view.log.after(settled))
+    candidates = [row for row in rows if not row.gone and not hidden(row.id)]
     places = find_places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     places = move_out(places, fragments)
     build = _builder(request, view)
@@ -176,12 +183,18 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     turn = view.conversation.turns + 1
     new = _deliver(build, request, view, turn)
     start = build.intact
-    rows, _ = _order(
+    drafts, _ = _order(
         build.items[start:], ordinary.drafts, new.row, last_row(build.items[:start], view.log),
         view.log,
     )  # fmt: skip
     array = _Array(
-        items=items, sent_at=sent_at, mode=mode, cut=cut, start=start, drafts=tuple(rows), turn=turn
+        items=items,
+        sent_at=sent_at,
+        mode=mode,
+        cut=cut,
+        start=start,
+        drafts=tuple(drafts),
+        turn=turn,
     )
     return _finish(request, view, build, array, new)
 

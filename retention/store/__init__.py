@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from retention.store.checking import Problem, find_problems
+from retention.store.collecting import Freed, collect
 from retention.store.environment import MAP_SIZE, MAX_MAP_SIZE, Environment
-from retention.store.forgetting import finish, forget
+from retention.store.forgetting import finish, forget, forget_sources
 from retention.store.records import Reader, Writer
 
-__all__ = ["Problem", "Reader", "Store", "Writer"]
+__all__ = ["Freed", "Problem", "Reader", "Store", "Writer"]
 
 T = TypeVar("T")
 
@@ -63,10 +64,27 @@ class Store:
         """
         forget(self._environment, id)
 
+    def forget_sources(self, owner: str) -> None:
+        """Remove what was learned under OWNER, which stands for no conversation."""
+        forget_sources(self._environment, owner)
+
     def check(self) -> tuple[Problem, ...]:
         """Return every problem that a full check finds."""
         with self._environment.reading() as session:
             return tuple(find_problems(session))
+
+    def collect(
+        self, *, retired_before: float = 0.0, unused_before: float = 0.0, dry_run: bool = False
+    ) -> Freed:
+        """Free what no record needs, and return what that was (rule L6).
+
+        History that was retired, and conversations that were last used, before the times go first.
+        DRY_RUN only tells what would be freed.
+        """
+        return collect(
+            self._environment, retired_before=retired_before, unused_before=unused_before,
+            dry_run=dry_run,
+        )  # fmt: skip
 
     def compact(self) -> None:
         """Give the space of removed records back to the system.  Writers wait, readers do not."""

@@ -49,6 +49,12 @@ def forget(env: Environment, id: str) -> None:
     finish(env)
 
 
+def forget_sources(env: Environment, owner: str) -> None:
+    """Remove what was learned under OWNER, which stands for no conversation."""
+    _in_slices(env, lambda session, at: _delete(session, SOURCES.name, at, owner))
+    _in_slices(env, lambda session, at: _release(session, owner, set(), at))
+
+
 def finish(env: Environment) -> None:
     """Remove what noted conversations hold and no fork needs, until none is noted."""
     while True:

@@ -60,6 +60,8 @@ Record = Row | RequestRecord | Output | Conversation | Source | Offer
 
 def references(record: Record) -> Iterator[Digest]:
     """Yield every digest in RECORD: whatever object it names is in use while the record is."""
+    if isinstance(record, Row) and record.gone:
+        return
     yield from needed(record)
     if isinstance(record, Row):
         yield record.exact
@@ -81,6 +83,8 @@ def needed(record: Record) -> Iterator[Digest]:
     The other digests serve to compare: of parts, of identities, and of the ordinary messages of a
     round, which are never sent.
     """
+    if isinstance(record, Row) and record.gone:
+        return
     if isinstance(record, Row | Offer) and record.delivery is not None:
         yield record.delivery.text
         yield from (state.body for state in record.delivery.sections)

@@ -1,0 +1,363 @@
+"""Find and free what no record needs (rule L6), beside processes that go on writing.
+
+What is in use is computed from the records themselves, as an entry in the table of references
+outlives the record that made it.  One snapshot tells what to free; each transaction that frees it
+works for a bounded time, and looks again if anybody wrote since.  An object comes in the same
+transaction as the record that names it, hence it is never taken for one that nobody needs.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, groupby
+from typing import TypeVar
+
+import msgspec
+
+from retention.digest import SIZE, Digest
+from retention.model import Conversation, Delivery, RequestRecord, Retirement, Row, RowId, Struct
+from retention.store.environment import Environment
+from retention.store.forgetting import SLICE, find_bound, finish, forget
+from retention.store.records import Reader, Writer, references
+from retention.store.tables import (
+    CONVERSATIONS,
+    DOMAINS,
+    OBJECTS,
+    OFFERS,
+    OUTPUTS,
+    REFERENCES,
+    REQUESTS,
+    ROWS,
+    SOURCES,
+    Session,
+    conversation_key,
+    entry_end,
+    entry_key,
+    reference_key,
+    split_reference,
+)
+
+T = TypeVar("T")
+
+
+class Freed(Struct, frozen=True):
+    """What was freed, or would be: conversations by id, how many retired rows lost their text,
+    objects by kind as (number, bytes), and references.
+    """
+
+    conversations: tuple[str, ...] = ()
+    rows: int = 0
+    objects: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    references: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all objects."""
+        return sum(size for _, size in self.objects.values())
+
+
+class Leaving(Struct, frozen=True):
+    """What is about to go: conversations that nobody used, and of others the rows, own ones that
+    no fork shares, that were retired long enough ago.
+    """
+
+    conversations: frozenset[str] = frozenset()
+    rows: dict[str, frozenset[RowId]] = msgspec.field(default_factory=dict)
+
+
+NOTHING = Leaving()
+UNKNOWN = "unknown"  # the kind of an object whose tag is none of ours
+
+
+class Survey(Struct, frozen=True):
+    """What a snapshot holds in excess: references by conversation, objects without any, figures."""
+
+    stale: dict[str, list[Digest]]
+    orphans: list[Digest]
+    freed: Freed
+
+
+def collect(
+    env: Environment, *, retired_before: float, unused_before: float, dry_run: bool
+) -> Freed:
+    """Free what no record needs, and first make these records go, times in seconds since the epoch.
+
+    The text of history that was retired before one time and is not shared, and conversations that
+    were last used before another one.  DRY_RUN only tells what would be freed.
+    """
+    if not dry_run:
+        finish(env)
+    with env.reading() as session:
+        records = list(Reader(session).conversations())
+        leaving = _find_leaving(session, records, retired_before, unused_before)
+        freed = _survey(session, leaving).freed
+    if dry_run:
+        return freed
+    for id in sorted(leaving.conversations):
+        forget(env, id)
+    for id, rows in leaving.rows.items():
+        _hollow(env, id, sorted(rows))
+    with env.reading() as session:
+        survey = _survey(session, NOTHING)
+    for id, names in survey.stale.items():
+        _release(env, id, names)
+    _in_slices(env, survey.orphans, _drop_orphan)
+    return freed
+
+
+# What goes
+
+
+def _find_leaving(
+    session: Session, records: Sequence[Conversation], retired_before: float, unused_before: float
+) -> Leaving:
+    unused = frozenset(r.id for r in records if not r.forgotten and r.used < unused_before)
+    staying = [record for record in records if record.id not in unused]
+    rows: dict[str, frozenset[RowId]] = {}
+    for record in staying:
+        due = [each for each in record.retired if each.at < retired_before]
+        bound = find_bound(record.id, staying)
+        ids = frozenset(
+            id
+            for id in chain.from_iterable(map(ids_of, due))
+            if id >= bound and (row := _own_row(session, record.id, id)) and not row.gone
+        )
+        if ids:
+            rows[record.id] = ids
+    return Leaving(conversations=unused, rows=rows)
+
+
+def ids_of(retirement: Retirement) -> Iterator[RowId]:
+    """Yield the ids of the rows of RETIREMENT."""
+    for first, last in retirement.rows:
+        yield from range(first, last + 1)
+
+
+def _own_row(session: Session, id: str, number: RowId) -> Row | None:
+    return ROWS.get(session, entry_key(id, number))
+
+
+def _hollow(env: Environment, id: str, rows: Sequence[RowId]) -> None:
+    """Take the texts of ROWS of conversation ID out of its records, unless they are used again."""
+    _in_slices(env, rows, lambda session, row: _hollow_row(session, id, row))
+    with env.reading() as session:
+        record = Reader(session).conversation(id)
+    seqs = range(1, record.next_seq) if record else ()
+    _in_slices(env, seqs, lambda session, seq: _hollow_request(session, id, seq))
+    env.write(lambda session: _end_retirements(session, id))
+
+
+def _hollow_row(session: Session, id: str, number: RowId) -> None:
+    record, row = CONVERSATIONS.get(session, conversation_key(id)), _own_row(session, id, number)
+    if record is None or row is None or not _retired(record, number):
+        return
+    delivery = row.delivery
+    if delivery is not None:  # what of it fired is read from the log (rule D8)
+        delivery = Delivery(
+            text=Digest(b""), after=delivery.after, before=delivery.before, host=delivery.host,
+            reminders=delivery.reminders, turn=delivery.turn,
+        )  # fmt: skip
+    hollow = Row(
+        id=row.id, pred=row.pred, face=row.face, role=row.role, exact=Digest(b""),
+        round=row.round, delivery=delivery, reasoned=row.reasoned, gone=True,
+    )  # fmt: skip
+    Writer(session).put_row(id, hollow)
+
+
+def _retired(record: Conversation, row: RowId) -> bool:
+    return any(first <= row <= last for each in record.retired for first, last in each.rows)
+
+
+def _hollow_request(session: Session, id: str, seq: int) -> None:
+    """Take what quotes a collected row out of the record of a request."""
+    request = REQUESTS.get(session, entry_key(id, seq))
+    if request is None:
+        return
+    rows = (_own_row(session, id, row) for row in (*request.changed, *request.rows))
+    gone = {row.id for row in rows if row is not None and row.gone}
+    quoted = request.continuity
+    if gone and quoted is not None:
+        quoted = msgspec.structs.replace(quoted, before="", after="")
+    hollow = msgspec.structs.replace(
+        request,
+        changed={row: name for row, name in request.changed.items() if row not in gone},
+        continuity=quoted,
+    )
+    if hollow != request:
+        Writer(session).put_request(id, hollow)
+
+
+def _end_retirements(session: Session, id: str) -> None:
+    """Take the retirements of which nothing is left from the record of conversation ID."""
+    record = CONVERSATIONS.get(session, conversation_key(id))
+    if record is None:
+        return
+    left = tuple(
+        each
+        for each in record.retired
+        if any(not (row := _own_row(session, id, n)) or not row.gone for n in ids_of(each))
+    )
+    Writer(session).put_conversation(
+        msgspec.structs.replace(record, version=record.version + 1, retired=left)
+    )
+
+
+# What nothing names
+
+
+def _survey(session: Session, leaving: Leaving) -> Survey:
+    """Return what no record names once what is LEAVING is gone."""
+    live = _find_live(session, leaving)
+    stale: dict[str, list[Digest]] = {}
+    dying: set[Digest] = set()
+    first, known = -1, set[int]()
+    references_made = (key for key, _ in session.scan(REFERENCES, b""))
+    for name, group in groupby(references_made, key=lambda key: Digest(key[:SIZE])):
+        if name[0] != first:
+            first, known = name[0], set(live[name[0]])
+        keys = list(group)
+        gone = [key for key in keys if hash(key) not in known]
+        for key in gone:
+            stale.setdefault(split_reference(key)[1], []).append(name)
+        if len(gone) == len(keys):
+            dying.add(name)
+    orphans: list[Digest] = []
+    objects: dict[str, tuple[int, int]] = {}
+    for key, value in session.scan(OBJECTS, b""):
+        name = Digest(key)
+        orphaned = name not in dying and not session.any(REFERENCES, name)
+        if orphaned:
+            orphans.append(name)
+        if orphaned or name in dying:
+            kind = DOMAINS.get(value[0], UNKNOWN) if value else UNKNOWN
+            count, size = objects.get(kind, (0, 0))
+            objects[kind] = (count + 1, size + max(0, len(value) - 1))
+    return Survey(
+        stale=stale,
+        orphans=orphans,
+        freed=Freed(
+            conversations=tuple(sorted(leaving.conversations)),
+            rows=sum(map(len, leaving.rows.values())),
+            objects=objects,
+            references=sum(map(len, stale.values())),
+        ),
+    )
+
+
+def _find_live(session: Session, leaving: Leaving) -> list[array[int]]:
+    """Return the hashes of the references that records make, by the first byte of the digest.
+
+    Eight bytes each, since a store has millions.  Two that hash alike only keep what could go.
+    """
+    live = [array("q") for _ in range(256)]
+    reader = Reader(session)
+    records = list(reader.conversations())
+    owners = {record.id for record in records}
+    owners.update(source.owner for source in reader.sources())
+    for id in owners:
+        for name in _named(session, id, records, leaving):
+            live[name[0]].append(hash(reference_key(name, id)))
+    return live
+
+
+def _named(
+    session: Session, id: str, records: Sequence[Conversation], leaving: Leaving
+) -> Iterator[Digest]:
+    """Yield each digest that the records of ID, a conversation or what stands for one, name."""
+    start, end = conversation_key(id), entry_end(id)
+    record = next((record for record in records if record.id == id), None)
+    going = id in leaving.conversations
+    if going or (record is not None and record.forgotten):
+        held = [r for r in records if _is_held(r, records, leaving.conversations)]
+        end = entry_key(id, find_bound(id, held))
+    gone = leaving.rows.get(id, frozenset())
+    for key, value in session.scan(ROWS.name, start, end):
+        row = ROWS.decode(key, value)
+        if row.id not in gone:
+            yield from references(row)
+    if going:
+        return
+    if record is not None:
+        yield from references(record)
+    for key, value in session.scan(REQUESTS.name, start, entry_end(id)):
+        yield from _named_by_request(REQUESTS.decode(key, value), gone)
+    for table in (OUTPUTS, OFFERS):
+        for key, value in session.scan(table.name, start, entry_end(id)):
+            yield from references(table.decode(key, value))
+    for key, value in session.scan(SOURCES.name, start, start + b"\xff"):
+        yield from references(SOURCES.decode(key, value))
+
+
+def _named_by_request(request: RequestRecord, gone: Collection[RowId]) -> Iterator[Digest]:
+    changed = {row: name for row, name in request.changed.items() if row not in gone}
+    yield from references(msgspec.structs.replace(request, changed=changed))
+
+
+def _is_held(record: Conversation, records: Sequence[Conversation], going: Collection[str]) -> bool:
+    """Whether RECORD, or a fork of it at any distance, stays."""
+    if not record.forgotten and record.id not in going:
+        return True
+    return any(_is_held(r, records, going) for r in records if r.base == record.id)
+
+
+# Freeing it
+
+
+def _release(env: Environment, id: str, names: Sequence[Digest]) -> None:
+    """Drop the references of ID to NAMES, and objects that nobody else refers to."""
+    left = names
+    while left:
+        with env.reading() as session:
+            seen = session.txn.id()
+            left = _unnamed(session, id, left)
+        left = env.write(partial(_release_some, id=id, names=left, seen=seen))
+
+
+def _unnamed(session: Session, id: str, names: Iterable[Digest]) -> list[Digest]:
+    records = list(Reader(session).conversations())
+    named = set(_named(session, id, records, NOTHING))
+    return [name for name in names if name not in named]
+
+
+def _release_some(
+    session: Session, *, id: str, names: Sequence[Digest], seen: int
+) -> Sequence[Digest]:
+    """Release as many of NAMES as there is time for, and return the others.
+
+    They were not named in the snapshot SEEN; what somebody wrote since may name them.
+    """
+    if session.txn.id() != seen + 1:
+        names = _unnamed(session, id, names)
+    deadline, at = time.monotonic() + SLICE, 0
+    while at < len(names) and (not at or time.monotonic() < deadline):
+        session.delete(REFERENCES, reference_key(names[at], id))
+        _drop_orphan(session, names[at])
+        at += 1
+    return names[at:]
+
+
+def _drop_orphan(session: Session, name: Digest) -> None:
+    if not session.any(REFERENCES, name):
+        session.delete(OBJECTS, name)
+
+
+def _in_slices(env: Environment, items: Sequence[T], work: Callable[[Session, T], None]) -> None:
+    """Call WORK for each of ITEMS, in write transactions of bounded length."""
+    at = 0
+    while at < len(items):
+        at = env.write(partial(_work_on, items=items, at=at, work=work))
+
+
+def _work_on(
+    session: Session, *, items: Sequence[T], at: int, work: Callable[[Session, T], None]
+) -> int:
+    deadline = time.monotonic() + SLICE
+    while at < len(items):
+        work(session, items[at])
+        at += 1
+        if time.monotonic() > deadline:
+            break
+    return at
