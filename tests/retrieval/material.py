@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tests.outputs import OUTPUTS
@@ -17,6 +17,7 @@ from tests.retrieval.chats import Turn, render
 
 CHATS = 64  # conversations about nothing that is asked
 LENGTH = 45_000  # characters of one of them
+MODES = ("org", "org", "md", "txt")  # of chat files
 RUNS = 40  # failed runs that nobody asks about
 LEAST = 16_000  # characters to which a short recording is grown, so that it is kept whole
 
@@ -76,7 +77,7 @@ def other_runs() -> Iterator[Run]:
     """Yield failed runs of the same workflows that fail in a few common ways."""
     for number in range(RUNS):
         rng = random.Random(f"run {number}")
-        thing = f"{rng.choice(_THINGS)}-{number}"
+        thing = f"{rng.choice(THINGS)}-{number}"
         error = [line.format(thing=thing, number=number) for line in rng.choice(_FAILURES)]
         yield _make_run(
             rng,
@@ -136,29 +137,29 @@ def _make_run(rng: random.Random, run: dict[str, Any]) -> Run:
 # Conversations
 
 
-def other_chats(count: int = CHATS, length: int = LENGTH) -> Iterator[tuple[str, str]]:
-    """Yield COUNT chat files of about LENGTH characters: their names and texts."""
-    for number in range(count):
+def other_chats() -> Iterator[tuple[str, str]]:
+    """Yield chat files about nothing that is asked: their names and texts."""
+    for number in range(CHATS):
         rng = random.Random(f"chat {number}")
-        mode = rng.choice(("org", "org", "md", "txt"))
-        yield f"notes-{number:05}.{mode}", render(_talk(rng, length), mode)
+        mode = rng.choice(MODES)
+        yield f"notes-{number:05}.{mode}", render(talk(rng, LENGTH, THINGS), mode)
 
 
-def _talk(rng: random.Random, length: int) -> Iterator[Turn]:
-    """Yield turns of LENGTH characters together."""
+def talk(rng: random.Random, length: int, things: Sequence[str]) -> Iterator[Turn]:
+    """Yield turns of about LENGTH characters together, which speak of THINGS."""
     project = rng.choice(_PROJECTS)
     while length > 0:
-        turns = [Turn("user", " ".join(_say(rng, project, _ASKED) for _ in range(2)))]
+        turns = [Turn("user", " ".join(_say(rng, project, things, _ASKED) for _ in range(2)))]
         if rng.random() < 0.4:
             turns.append(_run_tool(rng))
-        turns.append(Turn("assistant", _paragraphs(rng, project)))
+        turns.append(Turn("assistant", _paragraphs(rng, project, things)))
         yield from turns
         length -= sum(len(turn.text) for turn in turns)
 
 
-def _paragraphs(rng: random.Random, project: str) -> str:
+def _paragraphs(rng: random.Random, project: str, things: Sequence[str]) -> str:
     return "\n\n".join(
-        " ".join(_say(rng, project, _SAID) for _ in range(rng.randrange(2, 6)))
+        " ".join(_say(rng, project, things, _SAID) for _ in range(rng.randrange(2, 6)))
         for _ in range(rng.randrange(1, 4))
     )
 
@@ -168,16 +169,16 @@ def _run_tool(rng: random.Random) -> Turn:
     begin = rng.randrange(max(1, len(lines) - 30))
     copy = rng.randrange(1, 9_999)
     text = "\n".join(vary(line, copy) for line in lines[begin : begin + rng.randrange(5, 30)])
-    return Turn("tool", text, "run_command", {"command": f"make {rng.choice(_THINGS)}"})
+    return Turn("tool", text, "run_command", {"command": f"make {rng.choice(THINGS)}"})
 
 
-def _say(rng: random.Random, project: str, sentences: tuple[str, ...]) -> str:
+def _say(rng: random.Random, project: str, things: Sequence[str], sentences: Sequence[str]) -> str:
     return rng.choice(sentences).format(
         project=project,
-        thing=rng.choice(_THINGS),
-        other=rng.choice(_THINGS),
-        name=f"{rng.choice(_VERBS)}_{rng.choice(_THINGS)}{rng.randrange(100)}",
-        path=f"src/{rng.choice(_THINGS)}/{rng.choice(_VERBS)}_{rng.randrange(1000)}.py",
+        thing=rng.choice(things),
+        other=rng.choice(things),
+        name=f"{rng.choice(_VERBS)}_{rng.choice(things)}{rng.randrange(100)}",
+        path=f"src/{rng.choice(things)}/{rng.choice(_VERBS)}_{rng.randrange(1000)}.py",
         number=rng.randrange(2, 5_000),
         less=rng.randrange(2, 500),
         when=rng.choice(_DAYS),
@@ -190,7 +191,7 @@ _RECORDED = [
     for name in ("log_plain.txt", "pytest_fail.txt", "git_diff.txt", "mypy.txt", "dpkg_l.txt")
 ]
 _PROJECTS = ("Millrace", "Osprey", "Bramble", "Halyard", "Kestrel", "Quarry", "Tannery", "Windlass")
-_THINGS = tuple(
+THINGS = tuple(
     "cache queue index parser worker ledger invoice ticket schema cursor token buffer router mailer"
     " exporter importer sampler timer lock batch replica snapshot journal catalogue calendar basket"
     " upload thumbnail filter report session tariff crane berth pilot harbour".split()
