@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -38,7 +38,8 @@ from retention.store import Store, Writer
 MAX_PAGE = 4_000_000  # code points of a text that the user gets at a time
 
 
-class Desk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Desk:
     """What the methods work on; `hand` makes a text that is large a file for the client."""
 
     store: Store
@@ -56,7 +57,7 @@ def learn(desk: Desk, params: EvidenceLearn) -> EvidenceLearned:
     if not path.is_absolute():
         raise InvalidParams(f"{params.path!r} is no absolute file name")
     return EvidenceLearned(
-        sources=tuple(learning.learn_file(desk.store, desk.index, path, chosen=True))
+        sources=tuple(learning.learn_file(desk.store, desk.index, path, chosen=params.plain))
     )
 
 

@@ -12,12 +12,14 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import retention
-from retention import server
+from retention import evidence_cli, server
 from retention.errors import ClientError, InvalidParams, RetentionError
+from retention.hooks import cli as hooks_cli
 from retention.terminal import (
     EXIT_BAD_INPUT,
     EXIT_FINE,
@@ -42,7 +44,7 @@ from retention.terminal import (
 )
 
 if TYPE_CHECKING:
-    from retention.store import Store
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,23 +71,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_serve(options: argparse.Namespace) -> int:
     """Answer the adapter on standard input and output."""
-    store: Store | None = None
+    from retention.working import Worker  # noqa: PLC0415 - as in terminal.open_store
 
-    def open_service() -> server.Service:
-        nonlocal store
-        try:
-            store = open_store(options, make=True)
-        except RetentionError as error:
-            server.log(str(error))
-            return _Unusable(error)
-        return make_service(store)
+    failed: list[RetentionError] = []
+    with ExitStack() as opened:
 
-    try:
+        def open_service() -> server.Service:
+            try:
+                store = opened.enter_context(closing(open_store(options, make=True)))
+            except RetentionError as error:
+                server.log(str(error))
+                failed.append(error)
+                return _Unusable(error)
+            service = opened.enter_context(closing(make_service(store)))
+            worker = Worker(store, service.index, lambda: service.asked)
+            service.notify = worker.notify
+            opened.callback(worker.stop)
+            worker.start()
+            return service
+
         status = server.run(open_service, debug=options.debug)
-    finally:
-        if store is not None:
-            store.close()
-    return status or (EXIT_FINE if store else EXIT_STORE)
+    return status or (EXIT_STORE if failed else EXIT_FINE)
 
 
 def run_conversations(options: argparse.Namespace) -> int:
@@ -379,7 +385,7 @@ def _add_digest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("digest", metavar="DIGEST", help="its first hexadecimal digits, or all")
 
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, Command] = evidence_cli.COMMANDS | {
     "serve": Command(run_serve, _add_debug),
     "conversations": Command(run_conversations, _add_nothing),
     "log": Command(run_log, _add_log),
@@ -392,6 +398,7 @@ COMMANDS: dict[str, Command] = {
     "check": Command(run_check, _add_nothing),
     "forget": Command(run_forget, _add_conversation),
     "compact": Command(run_compact, _add_nothing),
+    **hooks_cli.COMMANDS,
 }
 
 

@@ -359,10 +359,14 @@ class OutputList(Params, frozen=True):
 
 
 class EvidenceLearn(Params, frozen=True):
-    """Learn one live `conversation`, or one saved file at `path`, now."""
+    """Learn one live `conversation`, or one saved file at `path`, now.
+
+    Without `plain` a text that is no chat, log or run is left alone.
+    """
 
     conversation: str = ""
     path: str = ""
+    plain: bool = True
 
 
 class LearnedSource(Result, frozen=True):

@@ -8,6 +8,8 @@ loaded logs) is a cache that a restart may lose: a lost state answers `resync`, 
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import retention
-from retention import handover, outputs, planning, settling
+from retention import answering, handover, learning, outputs, planning, settling
 from retention.arrays import (
     Item,
     Sent,
@@ -41,7 +43,10 @@ from retention.errors import (
     UnknownState,
     UnsupportedProtocol,
 )
+from retention.finding import learned_apart
 from retention.fragments import LOOP_REPAIRED, calls_of
+from retention.index import Index
+from retention.index.embedding import load_wordllama
 from retention.inspecting import (
     Explanation,
     explain,
@@ -118,6 +123,8 @@ from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
 
+EVIDENCE = "prior-evidence"  # the section with the evidence of an earlier conversation
+INDEX = "index"  # below the store's directory
 MAX_STATES = 64  # arrays that deltas may refer to; a turn with tools uses one per dispatch
 MAX_PLANS = 256  # prepared and not yet committed, or committed and possibly still refused
 MAX_LOGS = 32  # conversations whose log is kept in memory
@@ -195,6 +202,10 @@ class Service:
         self.random_id = random_id
         self.handover = ""
         self.initialized = False
+        self.asked = 0.0  # when the last request was answered, by the monotonic clock
+        self.notify: Callable[[str], None] = lambda _: None  # of a conversation with something new
+        self._index: Index | None = None
+        self._opening = threading.Lock()
         self._conversations: OrderedDict[str, Loaded] = OrderedDict()
         self._states: OrderedDict[str, State] = OrderedDict()
         self._plans: OrderedDict[str, Pending] = OrderedDict()
@@ -219,6 +230,15 @@ class Service:
             "output/recall": self.output_recall,
             "output/search": self.output_search,
             "output/list": self.output_list,
+            "evidence/learn": lambda params: answering.learn(self._desk(), params),
+            "evidence/search": lambda params: answering.search(self._desk(), params),
+            "evidence/chunks": lambda params: answering.chunks(self._desk(), params),
+            "evidence/expand": lambda params: answering.expand(self._desk(), params),
+            "evidence/explain": lambda params: answering.explain(self._desk(), params),
+            "evidence/reload": lambda params: answering.reload(self._desk(), params),
+            "evidence/resume": lambda params: answering.resume(self._desk(), params),
+            "evidence/sources": lambda params: answering.sources(self._desk(), params),
+            "settings/change": lambda params: answering.change_settings(self.store, params),
             "inspect/log": self.inspect_log,
             "inspect/object": self.inspect_object,
             "inspect/requests": self.inspect_requests,
@@ -234,7 +254,16 @@ class Service:
             decoded = msgspec.json.decode(params or b"{}", type=METHODS[method][0])
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidParams(f"{method}: {error}") from None
-        return self._methods[method](decoded)
+        try:
+            return self._methods[method](decoded)
+        finally:
+            self.asked = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of the index; the store is the caller's."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
 
     # Session
 
@@ -334,7 +363,14 @@ class Service:
 
     def conversation_forget(self, params: ConversationId) -> Done:
         """Remove a conversation's records and its unshared objects (rule Z2)."""
+        with self.store.read() as reader:
+            source = learned_apart(reader, params.id)
+        if source is not None:
+            learning.drop_sources(self.store, self.index(), source.owner)
+            self.store.forget_sources(source.owner)
+            return Done()
         self._load(params.id)
+        learning.drop_sources(self.store, self.index(), params.id)
         self.store.forget(params.id)
         self._conversations.pop(params.id, None)
         for cache in (self._states, self._plans, self._turns):
@@ -443,7 +479,7 @@ class Service:
             keep=params.keep if params.base else 0,
             span=tuple(self._messages(params.span, provider)) if params.span else (),
             prompt=tuple(self._messages(params.prompt, provider)) if params.prompt else (),
-            sections=self._listed(params.sections, Section),
+            sections=self._sections(params),
             reminders=self._listed(params.reminders, Reminder),
             frozen=params.frozen,
             shape=params.shape,
@@ -453,6 +489,16 @@ class Service:
             head=head,
             seed=digest("prefix", head.system + b"\0" + head.tools) if bound and head else None,
         )
+
+    def _sections(self, params: Prepare) -> tuple[Section, ...]:
+        """Return the client's sections, and what an earlier conversation found if it is resumed."""
+        listed = self._listed(params.sections, Section)
+        evidence = self._load(params.conversation).record.evidence
+        text = None if evidence is None else self._read(evidence)
+        if text is None or any(section.name == EVIDENCE for section in listed):
+            return listed
+        body = text.decode("utf-8", "replace")
+        return (*listed, Section(name=EVIDENCE, title="Prior evidence", body=body))
 
     def _head(self, provider: Provider, name: Digest | None, text: bytes | None) -> Head | None:
         """Return the head NAME taken apart; TEXT is it if it came just now."""
@@ -777,6 +823,7 @@ class Service:
             turn.completed = False
             return self.turn_complete(params)
         self._grow(loaded, record, plan.rows, plan.replaced)
+        self.notify(params.conversation)
         return Done()
 
     def _own(self, turn: Turn, provider: Provider) -> tuple[list[Message], Origin | None]:
@@ -808,6 +855,8 @@ class Service:
             self.store, params.conversation, data, tool, _options(params.limits)
         )
         saved = self._output_saved(made, stored)
+        if stored:
+            self.notify(params.conversation)
         if params.scorer != "model" or made.strategy not in outputs.JUDGED:
             return saved
         inquiry = outputs.ask_about(self.store, params.conversation, made.id)
@@ -909,6 +958,18 @@ class Service:
         return {"problems": [msgspec.to_builtins(problem) for problem in self.store.check()]}
 
     # Memory and store
+
+    def index(self) -> Index:
+        """Return the search index beside the store, opened when it is first needed."""
+        with self._opening:
+            if self._index is None:
+                index = Index.open(self.store.path / INDEX, load_wordllama().embedder)
+                learning.begin(self.store, index)
+                self._index = index
+            return self._index
+
+    def _desk(self) -> answering.Desk:
+        return answering.Desk(self.store, self.index(), self._handed)
 
     def _load(self, id: str) -> Loaded:
         """Return conversation ID; read its log again if another process has written to it."""

@@ -20,6 +20,7 @@ from retention import protocol
 from retention.errors import InvalidParams, StoreError, UnknownConversation
 
 if TYPE_CHECKING:
+    from retention.index import Index
     from retention.service import Service
     from retention.store import Store
 
@@ -65,10 +66,10 @@ def default_store(environment: Mapping[str, str]) -> Path:
 
 
 class Session:
-    """A service on an existing store, initialized, for the time of a `with` block."""
+    """A service on a store, initialized, for the time of a `with` block; only MAKE makes one."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.store = open_store(options, make=False)
+    def __init__(self, options: argparse.Namespace, *, make: bool = False) -> None:
+        self.store = open_store(options, make=make)
         self._service = make_service(self.store)
         self.call("initialize", protocol=protocol.PROTOCOL, client="retention command line")
 
@@ -76,6 +77,10 @@ class Session:
         """Return the builtin values of METHOD's result."""
         result = self._service.call(method, msgspec.json.encode(params))
         return complete(result)
+
+    def index(self) -> Index:
+        """Return the search index beside the store."""
+        return self._service.index()
 
     def conversation(self, prefix: str) -> str:
         """Return the id of the one conversation that PREFIX begins."""
@@ -95,6 +100,7 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._service.close()
         self.store.close()
 
 

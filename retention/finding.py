@@ -1,0 +1,391 @@
+"""What was learned, found again: searched, listed, expanded, explained, reloaded (V5, V6, L1-L4).
+
+Over the store and the index.  What a model gets obeys the one cap of `rendering`; texts are exact.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from retention import learning, settings
+from retention.encoding import Json
+from retention.errors import DamagedObject, InvalidParams, StoreError, UnknownObject
+from retention.evidence import causes, conversations, excerpts, reloading, runs
+from retention.evidence.snapshots import event_body
+from retention.index import Filters, Index, Match, Mode
+from retention.model import Event, EventKind, Source
+from retention.outputs import EARLIER
+from retention.protocol import (
+    Claim,
+    EvidenceExplained,
+    EvidenceSearch,
+    EvidenceSourceList,
+    Hit,
+    SourceSummary,
+)
+from retention.rendering import render_result
+from retention.saver import recalling
+from retention.saver.excerpting import decode, legible
+from retention.store import Reader, Store
+
+MODES: dict[str, Mode] = {"combined": "combined", "lexical": "lexical", "dense": "dense"}
+MAX_HITS = 100
+LISTED = 12_000  # code points of one chunk in a listing (V5)
+WHEN = "%Y-%m-%d %H:%M"
+
+EMPTY = (
+    "Nothing is indexed yet, so that nothing could be found: this says nothing about whether the"
+    " fact exists. Conversations are learned at the end of a turn, saved files when they are given"
+    " to be learned."
+)
+NOTHING = (
+    "Nothing that was learned matches, of {chunks} passages from {sources} sources. That does not"
+    " show that the fact does not exist: it may be worded otherwise, or have never been learned."
+    " Try other or fewer words{filters}."
+)
+LEXICAL = " Only words were searched: there are no vectors, so that other wordings are not found."
+
+
+# Searching
+
+
+class Found(NamedTuple):
+    """Hits, the best first, and what is to be said of the search."""
+
+    hits: tuple[Hit, ...]
+    note: str
+
+
+def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
+    """Return what matches; raise InvalidParams for a query without words or an unknown mode."""
+    mode = MODES.get(asked.mode)
+    if mode is None:
+        raise InvalidParams(f"mode {asked.mode!r} is none of {', '.join(MODES)}")
+    filters = Filters(
+        conversation=asked.conversation, only=asked.only, tool=asked.tool, kind=asked.kind,
+        since=asked.since, until=asked.until,
+    )  # fmt: skip
+    limit = max(1, min(asked.limit, MAX_HITS))
+    matches = index.search(asked.query, filters, limit, mode)
+    with store.read() as reader:
+        sources = _Sources(reader)
+        hits = tuple(hit for match in matches if (hit := _hit(sources, match, asked.query)))
+    return Found(hits, _note(index, hits, filters))
+
+
+class _Sources:
+    """Sources and their texts, each read once: several hits are often in one of them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._found: dict[tuple[str, str], tuple[Source, str] | None] = {}
+
+    def get(self, owner: str, id: str) -> tuple[Source, str] | None:
+        """Return the source and its whole text, None if it is gone or cannot be read."""
+        key = (owner, id)
+        if key not in self._found:
+            source = self.reader.source(owner, id)
+            try:
+                text = learning.read_text(self.reader, source) if source else ""
+                self._found[key] = (source, text) if source else None
+            except (UnknownObject, DamagedObject):
+                self._found[key] = None
+        return self._found[key]
+
+
+def _hit(sources: _Sources, match: Match, query: str) -> Hit | None:
+    found = sources.get(match.owner, match.id)
+    if found is None or match.number >= len(found[0].chunks):
+        return None
+    source, text = found
+    chunk = source.chunks[match.number]
+    body = text[chunk.start : chunk.end]
+    place = excerpts.find_place(body, query.split(), match.span)
+    live = source.kind in {"conversation", "output"}
+    return Hit(
+        id=learning.chunk_id(source, match.number),
+        source=source.id,
+        kind=source.kind,
+        excerpt=legible(body[place.start : place.end]),
+        found=match.found,
+        at=place.at,
+        place=chunk.start + place.at,
+        line=text.count("\n", 0, chunk.start + place.at) + 1,
+        event=chunk.kind.value,
+        tool=chunk.tool,
+        title=source.title,
+        path=source.path,
+        conversation=source.owner if live else "",
+        time=source.at,
+        words=place.words,
+    )
+
+
+def _note(index: Index, hits: Sequence[Hit], filters: Filters) -> str:
+    counts = index.counts()
+    if not counts.chunks:
+        return EMPTY
+    if hits:
+        return ""
+    limited = filters.only or filters.tool or filters.kind or filters.since or filters.until
+    text = NOTHING.format(
+        chunks=counts.chunks, sources=counts.sources,
+        filters=", or search without the filters" if limited else "",
+    )  # fmt: skip
+    return text if index.dense else text + LEXICAL
+
+
+def render_hits(found: Found, query: str, cap: int) -> str:
+    """Return what a model gets of a search, in at most CAP code points."""
+    data: dict[str, Json] = {"query": query}
+    if found.note:
+        data["note"] = found.note
+    if found.hits:
+        data["hits"] = [_row(hit) for hit in found.hits]
+        data["more"] = "expand_evidence takes an id, with offset `at` for the place of the match"
+    return render_result("search", data, cap).content
+
+
+def _row(hit: Hit) -> Json:
+    return {
+        "id": hit.id, "at": hit.at, "what": hit.tool or hit.event or hit.kind, "title": hit.title,
+        "when": when(hit.time), "line": hit.line, "found": hit.found, "excerpt": hit.excerpt,
+    }  # fmt: skip
+
+
+def when(time: float) -> str:
+    """Return TIME, in seconds since the epoch, as a person reads it, "" for none; local time."""
+    if not time:
+        return ""
+    import time as clock  # noqa: PLC0415 - the parameter has its name
+
+    return clock.strftime(WHEN, clock.localtime(time))
+
+
+# Reading
+
+
+class Text(NamedTuple):
+    """The exact text of a source or a chunk, and where it stands."""
+
+    id: str
+    source: Source
+    start: int
+    text: str
+
+
+def find_text(store: Store, id: str) -> Text:
+    """Return what ID names: a source, or a chunk by its name or number; raise UnknownObject."""
+    with store.read() as reader:
+        source = find_source(reader, id)
+        if source is not None:
+            return Text(id, source, 0, learning.read_text(reader, source))
+        name, _, part = id.rpartition(":")
+        source = find_source(reader, name) if name else None
+        number = _number(source, part) if source else None
+        if source is None or number is None:
+            raise UnknownObject(f"no evidence {id!r}")
+        chunk = source.chunks[number]
+        text = learning.read_text(reader, source, chunk.start, chunk.end)
+    return Text(id, source, chunk.start, text)
+
+
+def find_source(reader: Reader, id: str) -> Source | None:
+    """Return the source with ID, or that of the conversation with ID."""
+    source = reader.find_source(id)
+    if source is None and len(id) == 32 and id.isalnum():  # a conversation's
+        source = reader.source(id, learning.conversation_source(id)) if _hex(id) else None
+    return source
+
+
+def learned_apart(reader: Reader, id: str) -> Source | None:
+    """Return the source ID if it goes with no conversation: a file, a log, a run."""
+    source = reader.find_source(id)
+    return source if source and source.kind not in {"conversation", "output"} else None
+
+
+def _hex(id: str) -> bool:
+    return not set(id) - set("0123456789abcdef")
+
+
+def _number(source: Source, part: str) -> int | None:
+    """Return the number of the chunk that PART, a name or number, names in SOURCE."""
+    if part.isdecimal() and int(part) < len(source.chunks) and not source.chunks[int(part)].name:
+        return int(part)
+    return next((n for n, chunk in enumerate(source.chunks) if chunk.name and chunk.name == part),
+                None)  # fmt: skip
+
+
+def expand(found: Text, offset: int, limit: int) -> recalling.Recalled:
+    """Return one page of FOUND from OFFSET on, exactly, in at most LIMIT code points."""
+    return recalling.recall_whole(found.id, found.text, limit=limit, offset=offset)
+
+
+def list_chunks(
+    store: Store, id: str, first: int, count: int, limit: int
+) -> tuple[Text, str, int, int]:
+    """Return the source ID, the listing of its chunks from FIRST on, and where to go on, and all.
+
+    At most COUNT of them, in at most LIMIT code points; of each at most `LISTED` (V5).
+    """
+    found = find_text(store, id)
+    source = found.source
+    if found.id not in {source.id, source.owner}:
+        raise InvalidParams(f"{id!r} is one chunk: name its source, {source.id}")
+    blocks: list[str] = []
+    total, room = len(source.chunks), limit
+    for number in range(max(0, first), min(total, max(0, first) + count)):
+        block = _listed(source, number, found.text)
+        if blocks and len(block) > room:
+            return found, "".join(blocks), number, total
+        blocks.append(block[: max(room, 0)] if len(block) > room else block)
+        room -= len(block)
+    after = max(0, first) + count
+    return found, "".join(blocks), after if after < total else 0, total
+
+
+def _listed(source: Source, number: int, text: str) -> str:
+    chunk, id = source.chunks[number], learning.chunk_id(source, number)
+    body = text[chunk.start : chunk.end]
+    what = " ".join(filter(None, (chunk.kind.value, chunk.tool)))
+    head = f"[{id}: {what}, characters {chunk.start}-{chunk.end}]\n"
+    shown = legible(body[:LISTED])
+    if len(body) > LISTED:
+        hint = f"[{LISTED} of {len(body)} characters; evidence/expand {id} {LISTED} has the rest]"
+        return f"{head}{shown}\n{hint}\n"
+    return head + shown + ("" if shown.endswith("\n") else "\n")
+
+
+def list_sources(store: Store, index: Index, kind: str, limit: int) -> EvidenceSourceList:
+    """Return the sources of KIND, or all but outputs where it is empty, the newest first."""
+    with store.read() as reader:
+        found = [s for s in reader.sources() if (s.kind == kind if kind else s.kind != "output")]
+    found.sort(key=lambda source: (-source.at, source.id))
+    counts = index.counts()
+    return EvidenceSourceList(
+        sources=tuple(_summary(source) for source in found[: max(1, limit)]),
+        total=len(found),
+        chunks=counts.chunks,
+        waiting=len(learning.waiting(store)),
+        unembedded=counts.unembedded,
+        dense=index.dense,
+    )
+
+
+def _summary(source: Source) -> SourceSummary:
+    return SourceSummary(
+        source=source.id, kind=source.kind, title=source.title, path=source.path,
+        conversation=source.owner if source.kind in {"conversation", "output"} else "",
+        time=source.at, chunks=len(source.chunks),
+        chars=sum(event.chars for event in source.events),
+    )  # fmt: skip
+
+
+# Reloading (L1-L4)
+
+_log = logging.getLogger(__name__)
+
+
+class Reloaded(NamedTuple):
+    """The section's text, what is in it, and what the user should know."""
+
+    text: str
+    chosen: reloading.Reloaded
+    warnings: tuple[str, ...]
+
+
+def reload(store: Store, id: str) -> Reloaded:
+    """Return what the tools of source ID found, newest first, within the stored bounds.
+
+    Raise UnknownObject.  Bounds that cannot be read fall back to their defaults with a warning.
+    """
+    warnings: list[str] = []
+    with store.read() as reader:
+        try:
+            stored = reader.settings()
+        except StoreError as error:
+            warnings.append(f"the bounds cannot be read, the defaults are used ({error.code})")
+            stored = {}
+        bounds = reloading.bound_settings(settings.in_use(stored))
+        source = find_source(reader, id)
+        if source is None:
+            raise UnknownObject(f"no evidence {id!r}")
+        findings = _findings(reader, source, bounds.rows)
+    chosen = reloading.reload(findings, bounds)
+    for warning in (*warnings, *chosen.warnings):
+        _log.warning("%s", warning)
+    return Reloaded(reloading.render_section(chosen.items), chosen, (*warnings, *chosen.warnings))
+
+
+def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Finding]:
+    """Return the newest results of the tools in SOURCE, at most ROWS, newest first (L1, L3)."""
+    starts = [chunk.start for chunk in source.chunks if not chunk.name]
+    places: list[tuple[float, int, Event]] = []
+    at = 0
+    for event in source.events:
+        if event.kind is EventKind.TOOL_OUTPUT:
+            places.append((event.at or source.at, at, event))
+        at += event.chars
+    places.sort(key=lambda place: (-place[0], -place[1]))
+    outputs = {output.id: output for output in reader.outputs(source.owner, EARLIER)}
+    found: list[reloading.Finding] = []
+    for time, start, event in places[:rows]:
+        number = max(0, bisect_right(starts, start) - 1)
+        try:
+            body = event_body(decode(reader.object(event.text)))
+            name = conversations.pointed_output(body)
+            output = outputs.get(name)
+            if output is not None and output.excerpt is not None:
+                body = decode(reader.object(output.excerpt))
+        except (UnknownObject, DamagedObject):
+            continue  # an item that cannot be read drops only itself
+        id = name or learning.chunk_id(source, number)
+        # Of a result whose call is not known nothing says that it repeats another one.
+        call = event.call if event.tool else f"{id}@{start}"
+        found.append(reloading.Finding(id=id, tool=event.tool, input=call, output=body, at=time))
+    return found
+
+
+# Root cause (V6)
+
+
+def explain(store: Store, question: str) -> EvidenceExplained:
+    """Return what is known of why the run that QUESTION names failed."""
+    with store.read() as reader:
+        made = causes.explain(question, _records(reader))
+    return EvidenceExplained(
+        claims=tuple(
+            Claim(text=claim.text, support=claim.support, label=claim.label)
+            for claim in made.claims
+        ),
+        signature=made.signature,
+        anchor=made.anchor,
+        refused=made.refused,
+        text=causes.render(made),
+    )
+
+
+def _records(reader: Reader) -> causes.Records:
+    """Return what was learned of runs, for quoting."""
+    facts = {
+        source.attributes["id"]: causes.Facts(source.attributes, learning.read_text(reader, source))
+        for source in reader.sources()
+        if source.kind == "run"
+    }
+
+    def errors(run: str) -> dict[str, str]:
+        id = runs.log_id(run)
+        source = reader.source(learning.owner_of(id), id)
+        if source is None:
+            return {}
+        text = learning.read_text(reader, source)
+        return {
+            learning.chunk_id(source, number): text[chunk.start : chunk.end]
+            for number, chunk in enumerate(source.chunks)
+            if chunk.name.startswith("error")
+        }
+
+    return causes.Records(runs=facts, errors=errors)

@@ -1,0 +1,549 @@
+"""Sources over the store and the index: what is learned, when it changed, and its texts (V1, V2).
+
+The store is what counts; the index is told what changed and can be made anew from the store.  A
+source is written first and indexed then: a process that is killed between the two leaves a stamp
+that differs, which `reconcile` finds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from retention.digest import Digest, digest
+from retention.errors import (
+    DamagedObject,
+    InvalidParams,
+    UnknownConversation,
+    UnknownObject,
+    UnsupportedProvider,
+)
+from retention.evidence import chatfiles, chunking, conversations, runs
+from retention.evidence import views as views_of
+from retention.evidence.snapshots import Piece, Snapshot, Span, join_pieces
+from retention.index import Document, Entry, Index
+from retention.ledger import Log
+from retention.model import Chunk, Conversation, Event, EventKind, Identity, Output, RowId, Source
+from retention.outputs import EARLIER
+from retention.protocol import MAX_FILE, LearnedSource
+from retention.providers import Provider, choose
+from retention.providers.canonical import make_reader
+from retention.providers.transcript import Told, tell
+from retention.saver.excerpting import decode
+from retention.store import Reader, Store, Writer
+
+CHATS = (".org", ".md", ".markdown", ".txt")  # files that a directory is searched for
+RECORDS = (".log", ".json")  # of runs of CI
+
+MAX_REQUESTS = 1_000_000  # of one conversation that are looked at: all of them
+
+ARRAYS = ("messages", "input", "contents")  # of the payloads of all APIs
+
+
+# Texts
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes that TEXT was decoded from."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def read_text(reader: Reader, source: Source, start: int = 0, end: int | None = None) -> str:
+    """Return the exact text of SOURCE from START up to END, in code points.
+
+    Raise UnknownObject or DamagedObject if a part of it cannot be had.
+    """
+    last = sum(event.chars for event in source.events) if end is None else end
+    parts: list[str] = []
+    at = 0
+    for event in source.events:
+        if at >= last:
+            break
+        after = at + event.chars
+        if after > start:
+            text = decode(reader.object(event.text))
+            parts.append(text[max(0, start - at) : last - at])
+        at = after
+    return "".join(parts)
+
+
+def chunk_id(source: Source, number: int) -> str:
+    """Return what names chunk NUMBER of SOURCE: the source itself where it is all there is."""
+    chunk = source.chunks[number]
+    if chunk.name:
+        return f"{source.id}:{chunk.name}"
+    alone = sum(1 for each in source.chunks if not each.name) == 1
+    return source.id if alone else f"{source.id}:{number}"
+
+
+def documents(reader: Reader, source: Source, numbers: Sequence[int]) -> list[Document]:
+    """Return the chunks NUMBERS of SOURCE with their texts."""
+    if not numbers:
+        return []
+    text = read_text(reader, source)
+    chunks = ((number, source.chunks[number]) for number in numbers)
+    return [Document(number, chunk, text[chunk.start : chunk.end]) for number, chunk in chunks]
+
+
+def read_chunk(store: Store, owner: str, id: str, number: int) -> str | None:
+    """Return the text of a chunk, None if it is no more or cannot be read."""
+    with store.read() as reader:
+        source = reader.source(owner, id)
+        if source is None or number >= len(source.chunks):
+            return None
+        chunk = source.chunks[number]
+        try:
+            return read_text(reader, source, chunk.start, chunk.end)
+        except (UnknownObject, DamagedObject):
+            return None
+
+
+# Learning
+
+
+def owner_of(name: str) -> str:
+    """Return what stands for a conversation's id where there is none: made from NAME."""
+    return digest("blob", f"source {name}".encode("utf-8", "surrogateescape"))[:16].hex()
+
+
+def conversation_source(id: str) -> str:
+    """Return the source id of conversation ID."""
+    return f"c{id[:12]}"
+
+
+def learn_conversation(store: Store, index: Index, id: str) -> LearnedSource:
+    """Learn conversation ID as its log has it now; raise UnknownConversation."""
+    with store.read() as reader:
+        record = reader.conversation(id)
+        if record is None or record.forgotten:
+            raise UnknownConversation(f"no conversation {id!r}")
+        log = Log(reader.rows(id))
+        rows = conversations.chosen_rows([log.rows[row] for row in log.order])
+        pieces = conversations.tell_rows(rows, _known(reader, record))
+    snapshot = join_pieces(pieces, record.title or ", ".join(map(_name, record.files)))
+    draft = Source(
+        id=conversation_source(id), owner=id, kind="conversation", events=(), chunks=(),
+        learner=chunking.LEARNER, title=snapshot.title, path=next(iter(record.files), ""),
+        at=record.used, version=record.version,
+    )  # fmt: skip
+    return _learn(store, index, draft, snapshot)
+
+
+def _name(file: str) -> str:
+    return Path(file).name
+
+
+def _known(reader: Reader, record: Conversation) -> conversations.Known:
+    """Return how a conversation's messages are read: each as the API that it went to has it."""
+    at: dict[RowId, float] = {}
+    whose: dict[RowId, Digest] = {}
+    newest: Digest | None = None
+    for owner, _ in reversed(reader.chain(record.id)):  # rows of a base went out with its requests
+        for request in reversed(reader.requests(owner, MAX_REQUESTS)):
+            newest = request.identity
+            for row in request.rows:
+                at.setdefault(row, request.at)
+                whose.setdefault(row, request.identity)
+    stored = {
+        decode(reader.object(output.excerpt)).strip(): output.id
+        for output in reader.outputs(record.id, EARLIER)
+        if output.excerpt is not None and output.shown < output.chars
+    }
+
+    def read(name: Digest) -> bytes | None:
+        try:
+            return reader.object(name)
+        except (UnknownObject, DamagedObject):
+            return None
+
+    providers: dict[Digest | None, list[Provider]] = {}
+
+    def tell_row(row: RowId, raw: bytes) -> list[Told]:
+        name = whose.get(row, newest)
+        if name not in providers:
+            providers[name] = _providers(None if name is None else read(name))
+        of_items = _read_type(raw).type is not None
+        for provider in providers[name]:
+            if len(providers[name]) == 1 or of_items == (provider.array == "input"):
+                return tell(provider.read, raw)
+        return []
+
+    return conversations.Known(read=read, tell=tell_row, at=at, stored=stored)
+
+
+class _Typed(msgspec.Struct):
+    """What tells an item of Responses from a message of chat completions."""
+
+    type: str | None = None
+
+
+_read_type = make_reader(_Typed, "an element")
+
+
+def _providers(identity: bytes | None) -> list[Provider]:
+    """Return the APIs that a request to IDENTITY, an object, may have spoken."""
+    if identity is None:
+        return []
+    who = msgspec.json.decode(identity, type=Identity)
+    found: list[Provider] = []
+    for array in ARRAYS:
+        with suppress(UnsupportedProvider):
+            found.append(choose(who, array))
+    return found
+
+
+def learn_outputs(store: Store, index: Index, id: str) -> list[LearnedSource]:
+    """Learn the outputs of conversation ID that are not learned yet, each whole."""
+    with store.read() as reader:
+        waiting = {
+            output.id: output
+            for output in reader.outputs(id, EARLIER)
+            if reader.source(id, output.id) is None
+        }
+    return [_learn_output(store, index, id, output) for output in waiting.values()]
+
+
+def _learn_output(store: Store, index: Index, id: str, output: Output) -> LearnedSource:
+    with store.read() as reader:
+        text = decode(reader.object(output.blob))
+    span = Span(0, len(text), EventKind.TOOL_OUTPUT, output.tool, output.call, at=output.at)
+    draft = Source(
+        id=output.id, owner=id, kind="output", events=(), chunks=(), learner=chunking.LEARNER,
+        title=_call_title(output), at=output.at,
+    )  # fmt: skip
+    snapshot = Snapshot(text=text, spans=(span,) if text else ())
+    return _learn(store, index, draft, snapshot)
+
+
+def _call_title(output: Output) -> str:
+    return f"{output.tool} {output.call}"[:80].strip()
+
+
+def cut(kind: str, snapshot: Snapshot) -> tuple[Chunk, ...]:
+    """Return the chunks of SNAPSHOT, the text of a source of KIND (V2, V4)."""
+    match kind:
+        case "output":
+            return _cut_output(snapshot)
+        case "log":
+            return runs.parse_log(snapshot.text)
+        case "run":
+            return (Chunk(0, len(snapshot.text)),)
+        case _:
+            return chunking.cut_snapshot(snapshot)
+
+
+def _cut_output(snapshot: Snapshot) -> tuple[Chunk, ...]:
+    text, tool = snapshot.text, snapshot.spans[0].tool if snapshot.spans else ""
+    if not runs.is_log(text):
+        return chunking.cut_output(text, tool)
+    errors = [chunk for chunk in runs.parse_log(text) if chunk.name.startswith("error")]
+    whole = [chunk for chunk in chunking.cut_output(text, tool) if not chunk.name]
+    return (*whole, *(msgspec.structs.replace(chunk, tool=tool) for chunk in errors))
+
+
+def learn_file(store: Store, index: Index, path: Path, *, chosen: bool) -> list[LearnedSource]:
+    """Learn the file PATH: a saved chat, the log of a failed run, or the facts of a run.
+
+    A text that is none of these is learned as it is if it was CHOSEN, else left alone.  Raise
+    InvalidParams if it cannot be read.
+    """
+    try:
+        stat = path.stat()
+        if stat.st_size > MAX_FILE:
+            raise InvalidParams(f"{path} has {stat.st_size} bytes, more than {MAX_FILE}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidParams(f"{path}: {error.strerror}") from None
+    if path.suffix == ".json":
+        return _learn_run(store, index, path, data, chosen=chosen)
+    text = decode(data)
+    if runs.is_log(text):
+        return [_learn_log(store, index, path, text)]
+    chat = chatfiles.read_chat(data, path.name)
+    if not chat.is_chat and not chosen:
+        return []
+    with store.read() as reader:
+        live = reader.conversation(chat.conversation) if chat.conversation else None
+    if live is not None and not live.forgotten and live.next_seq > 1:
+        return [*learn_outputs(store, index, live.id), learn_conversation(store, index, live.id)]
+    owner = owner_of(str(path))
+    draft = Source(
+        id=f"f{owner[:12]}", owner=owner, kind="file", events=(), chunks=(),
+        learner=chunking.LEARNER, title=chat.snapshot.title, path=str(path), at=stat.st_mtime,
+        warnings=chat.snapshot.warnings,
+    )  # fmt: skip
+    return [_learn(store, index, draft, chat.snapshot)]
+
+
+def _learn_run(
+    store: Store, index: Index, path: Path, data: bytes, *, chosen: bool
+) -> list[LearnedSource]:
+    try:
+        run = runs.parse_run(data)
+    except InvalidParams:
+        if chosen:
+            raise
+        return []
+    id = f"Run:{run.id}"
+    row = runs.run_row(run)
+    attributes: dict[str, str] = msgspec.to_builtins(run)
+    draft = Source(
+        id=id, owner=owner_of(id), kind="run", events=(), chunks=(), learner=chunking.LEARNER,
+        title=run.title, path=str(path), at=runs.started_at(run), attributes=attributes,
+    )  # fmt: skip
+    return [_learn(store, index, draft, join_pieces([Piece(EventKind.TEXT, row)]))]
+
+
+def _learn_log(store: Store, index: Index, path: Path, text: str) -> LearnedSource:
+    number = path.name.partition(".")[0]
+    id = f"{number}.failed"
+    owner = owner_of(id)
+    with store.read() as reader:
+        run = reader.source(owner_of(f"Run:{number}"), f"Run:{number}")
+    draft = Source(
+        id=id, owner=owner, kind="log", events=(), chunks=(), learner=chunking.LEARNER,
+        title=f"failed run {number}", path=str(path), at=run.at if run else path.stat().st_mtime,
+    )  # fmt: skip
+    snapshot = join_pieces([Piece(EventKind.TOOL_OUTPUT, text)])
+    return _learn(store, index, draft, snapshot)
+
+
+def _learn(store: Store, index: Index, draft: Source, snapshot: Snapshot) -> LearnedSource:
+    """Store and index what is new in SNAPSHOT, the text of DRAFT; cut it only if it changed."""
+    texts = [encode(snapshot.text[span.start : span.end]) for span in snapshot.spans]
+    events = tuple(
+        Event(
+            span.kind, digest("blob", data), span.end - span.start, span.tool, span.call, span.row,
+            span.at,
+        )
+        for span, data in zip(snapshot.spans, texts, strict=True)
+    )  # fmt: skip
+    with store.read() as reader:
+        before = reader.source(draft.owner, draft.id)
+    same = before is not None and before.events == events and before.learner == draft.learner
+    chunks = before.chunks if before is not None and same else cut(draft.kind, snapshot)
+    source = msgspec.structs.replace(draft, events=events, chunks=chunks)
+    if source != before:
+        known = {event.text for event in before.events} if before else set[Digest]()
+        new = [data for event, data in zip(events, texts, strict=True) if event.text not in known]
+
+        def apply(writer: Writer) -> None:
+            _must_live(writer, source)
+            for data in new:
+                writer.put_object("blob", data)
+            writer.put_source(source)
+
+        store.write(apply)
+    if not same:
+        _index(store, index, source, before)
+    return LearnedSource(
+        source=source.id, kind=source.kind, title=source.title, chunks=len(chunks),
+        chars=len(snapshot.text), changed=not same, warnings=source.warnings,
+    )  # fmt: skip
+
+
+def _must_live(writer: Writer, source: Source) -> None:
+    if source.kind in {"conversation", "output"}:
+        record = writer.conversation(source.owner)
+        if record is None or record.forgotten:
+            raise UnknownConversation(f"no conversation {source.owner}")
+
+
+# The index
+
+
+def stamp(source: Source) -> bytes:
+    """Return what tells whether SOURCE is indexed as it is now."""
+    return digest("blob", msgspec.msgpack.encode((source.events, source.chunks)))[:16]
+
+
+def _entry(source: Source) -> Entry:
+    live = source.kind in {"conversation", "output"}
+    return Entry(
+        owner=source.owner, id=source.id, stamp=stamp(source), kind=source.kind, time=source.at,
+        conversation=source.owner if live else "",
+    )  # fmt: skip
+
+
+def _index(store: Store, index: Index, source: Source, before: Source | None) -> None:
+    """Tell the index what of SOURCE is new beside BEFORE; chunks in the same place stay."""
+    kept = _kept(source, before) if before else set[int]()
+    with store.read() as reader:
+        added = documents(reader, source, _others(source, kept))
+        removed = documents(reader, before, _others(before, kept)) if before else []
+    index.update(_entry(source), added, removed)
+
+
+def _others(source: Source, kept: set[int]) -> list[int]:
+    return [number for number in range(len(source.chunks)) if number not in kept]
+
+
+def _kept(source: Source, before: Source) -> set[int]:
+    """Return the numbers of the chunks that are the same, text and place, in both."""
+    common = 0
+    for ours, theirs in zip(source.events, before.events, strict=False):
+        if ours.text != theirs.text:
+            break
+        common += ours.chars
+    pairs = zip(source.chunks, before.chunks, strict=False)
+    return {n for n, (ours, theirs) in enumerate(pairs) if ours == theirs and ours.end <= common}
+
+
+def drop_sources(store: Store, index: Index, owner: str) -> None:
+    """Take all sources of OWNER out of the index, before the store forgets them."""
+    with store.read() as reader:
+        for source in list(reader.sources(owner)):
+            try:
+                gone = documents(reader, source, range(len(source.chunks)))
+            except (UnknownObject, DamagedObject):
+                index.drop(source.owner, source.id, None)
+            else:
+                index.drop(source.owner, source.id, gone)
+
+
+def begin(store: Store, index: Index) -> None:
+    """Say of a new index that it lacks nothing, where nothing was learned yet."""
+    if index.needs_rebuild:
+        with store.read() as reader:
+            empty = next(reader.sources(), None) is None
+        if empty:
+            index.clear()
+
+
+def reconcile(store: Store, index: Index) -> Iterator[None]:
+    """Make the index agree with the store, one source a step; make it anew where it must be."""
+    if index.needs_rebuild:
+        index.clear()
+    stamps = index.stamps()
+    with store.read() as reader:
+        wanted = {(source.owner, source.id): stamp(source) for source in reader.sources()}
+    for owner, id in stamps.keys() - wanted.keys():
+        index.drop(owner, id, None)
+        yield
+    if index.needs_rebuild:
+        index.clear()
+        stamps = {}
+    for key, value in wanted.items():
+        if stamps.get(key) == value:
+            continue
+        with store.read() as reader:
+            source = reader.source(*key)
+            if source is None:
+                continue
+            try:
+                added = documents(reader, source, range(len(source.chunks)))
+            except (UnknownObject, DamagedObject):
+                continue  # `check` names it
+        if key in stamps:
+            index.drop(*key, None)
+        index.update(_entry(source), added, [])
+        yield
+
+
+def waiting(store: Store) -> list[str]:
+    """Return the conversations that have changed since they were learned, the last used first."""
+    with store.read() as reader:
+        learned = {
+            source.owner: source.version
+            for source in reader.sources()
+            if source.kind == "conversation"
+        }
+        records = [
+            record
+            for record in reader.conversations()
+            if not record.forgotten
+            and record.next_seq > 1
+            and learned.get(record.id) != record.version
+        ]
+    return [record.id for record in sorted(records, key=lambda record: -record.used)]
+
+
+# Checking
+
+
+class Cut(NamedTuple):
+    """How the stored texts are cut, over all sources: `views` are the texts that vectors are of."""
+
+    snapshots: int
+    rebuilt: int
+    chunks: int
+    views: tuple[int, ...]
+
+    def figures(self) -> dict[str, int]:
+        """Return what a table shows of it, in code points."""
+        long = [size for size in self.views if size]
+        return {
+            "snapshots": self.snapshots,
+            "snapshots rebuilt": self.rebuilt,
+            "chunks": self.chunks,
+            "characters embedded": sum(self.views),
+            "median view": int(statistics.median(long)) if long else 0,
+            "largest view": max(long, default=0),
+        }
+
+
+def recut(store: Store) -> tuple[Cut, Cut]:
+    """Return how all sources are cut, and how they would be now; nothing is written (V1, V2)."""
+    old, new = Cut(0, 0, 0, ()), Cut(0, 0, 0, ())
+    with store.read() as reader:
+        for source in reader.sources():
+            try:
+                snapshot = snapshot_of(reader, source)
+            except (UnknownObject, DamagedObject):
+                snapshot = None
+            old = _counted(old, snapshot, source.chunks)
+            new = _counted(new, snapshot, cut(source.kind, snapshot) if snapshot else ())
+    return old, new
+
+
+def snapshot_of(reader: Reader, source: Source) -> Snapshot:
+    """Return the snapshot that SOURCE was cut from; raise as `read_text`."""
+    ends = list(accumulate((event.chars for event in source.events), initial=0))
+    spans = tuple(
+        Span(start, start + e.chars, e.kind, e.tool, e.call, e.row, e.at)
+        for start, e in zip(ends, source.events, strict=False)
+    )
+    return Snapshot(text=read_text(reader, source), spans=spans, title=source.title)
+
+
+def _counted(cut: Cut, snapshot: Snapshot | None, chunks: Sequence[Chunk]) -> Cut:
+    if snapshot is None:
+        return cut._replace(snapshots=cut.snapshots + 1)
+    text = snapshot.text
+    views = tuple(
+        len(views_of.embedded_text(text[chunk.start : chunk.end], whole=chunk.whole))
+        for chunk in chunks
+    )
+    return Cut(
+        cut.snapshots + 1,
+        cut.rebuilt + (not _fault(text, chunks)),
+        cut.chunks + len(chunks),
+        cut.views + views,
+    )
+
+
+def find_faults(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield (source id, fault) for each source whose chunks do not rebuild its text (V1)."""
+    with store.read() as reader:
+        for source in reader.sources():
+            try:
+                fault = _fault(read_text(reader, source), source.chunks)
+            except (UnknownObject, DamagedObject) as error:
+                fault = str(error)
+            if fault:
+                yield source.id, fault
+
+
+def _fault(text: str, chunks: Sequence[Chunk]) -> str:
+    plain = [chunk for chunk in chunks if not chunk.name] or chunks
+    try:
+        rebuilt = chunking.rebuild(plain, lambda start, end: text[start:end])
+    except DamagedObject as error:
+        return str(error)
+    return "" if rebuilt == text else "its chunks do not rebuild its text"

@@ -1,0 +1,315 @@
+"""Learning: live conversations, outputs and files become sources, each exactly (V1, V2, V9)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention import learning
+from retention.errors import InvalidParams, UnknownConversation
+from retention.model import EventKind, Source
+from retention.store import Store
+from tests.dialects import ARRAYS
+from tests.helpers import Adapter, assistant, call, message, result, section, thinking
+
+APIS = sorted(ARRAYS | {"anthropic": "messages", "openai": "messages"})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chat(store: Store) -> Iterator[Adapter]:
+    made = Adapter(store)
+    yield made
+    made.service.close()
+
+
+def play(chat: Adapter) -> None:
+    """One turn with reasoning, two calls and their results, and the answer to it."""
+    asked = message("Which wombat lives in the burrow?")
+    calls = assistant(
+        thinking("I should look at the burrow"),
+        "Let me look.",
+        call("look", "c1", where="burrow"),
+        call("weigh", "c2", unit="kg"),
+    )
+    results = result("a marsupial named Ottoline", "31 kg")
+    answer = assistant("It is Ottoline, of 31 kg.")
+    chat.send(asked, sections=[section("goal", "find the wombat")])
+    chat.loop(calls, results, response=[calls])
+    chat.end(answer, response=[answer])
+
+
+def learn(chat: Adapter, **params: Any) -> Any:
+    return chat.call("evidence/learn", **params).sources
+
+
+def source(store: Store, id: str) -> Source:
+    with store.read() as reader:
+        found = reader.find_source(id)
+    assert found is not None
+    return found
+
+
+def text(store: Store, id: str) -> str:
+    with store.read() as reader:
+        found = reader.find_source(id)
+        assert found is not None
+        return learning.read_text(reader, found)
+
+
+def search(chat: Adapter, query: str, **params: Any) -> Any:
+    return chat.call("evidence/search", query=query, **params)
+
+
+# Live conversations
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_conversation_is_learned_as_events_with_their_kinds(store: Store, api: str) -> None:
+    """V1: what was said, thought, called and returned, and what was delivered."""
+    chat = Adapter(store, api=api)
+    play(chat)
+    [learned] = learn(chat, conversation=chat.id)
+    found = source(store, learned.source)
+
+    kinds = [event.kind for event in found.events]
+    told = text(store, learned.source)
+    for kind in ("user", "assistant", "tool_call", "tool_output", "delivery"):
+        assert EventKind(kind) in kinds
+    for words in ("wombat lives", "find the wombat", "Let me look.", "a marsupial named Ottoline",
+                  "It is Ottoline, of 31 kg."):  # fmt: skip
+        assert told.count(words) == 1
+    tools = [event.tool for event in found.events if event.kind is EventKind.TOOL_OUTPUT]
+    assert tools == ["look", "weigh"]
+    calls = [json.loads(event.call) for event in found.events if event.tool == "look"]
+    assert calls == [{"where": "burrow"}] * 2
+    chat.service.close()
+
+
+def test_reasoning_is_learned_where_it_can_be_read(store: Store, chat: Adapter) -> None:
+    play(chat)
+    [learned] = learn(chat, conversation=chat.id)
+
+    events = source(store, learned.source).events
+    assert [event.kind for event in events].count(EventKind.ANALYSIS) == 1
+    assert "I should look at the burrow" in text(store, learned.source)
+    assert "sig" not in text(store, learned.source)
+
+
+def test_learning_twice_changes_nothing(store: Store, chat: Adapter) -> None:
+    play(chat)
+    [first] = learn(chat, conversation=chat.id)
+    before = source(store, first.source)
+    [second] = learn(chat, conversation=chat.id)
+
+    assert (first.changed, second.changed) == (True, False)
+    assert source(store, first.source) == before
+
+
+def test_another_turn_is_found_and_nothing_is_found_twice(store: Store, chat: Adapter) -> None:
+    """V1: a changed conversation is rechunked whole; what the index had of it is replaced."""
+    play(chat)
+    learn(chat, conversation=chat.id)
+    chat.send(message("Which wombat lives in the burrow?"), assistant("It is Ottoline, of 31 kg."),
+              message("And the platypus?"))  # fmt: skip
+    chat.end(assistant("No platypus here."))
+    [learned] = learn(chat, conversation=chat.id)
+
+    assert learned.changed
+    assert [hit.source for hit in search(chat, "platypus").hits] == [learned.source]
+    assert len(search(chat, "Ottoline").hits) == 1
+
+
+def test_a_conversation_that_changed_since_waits_and_then_does_not(
+    store: Store, chat: Adapter
+) -> None:
+    play(chat)
+    assert learning.waiting(store) == [chat.id]
+    learn(chat, conversation=chat.id)
+    assert learning.waiting(store) == []
+
+
+def test_a_fork_tells_what_it_shares(store: Store, chat: Adapter, tmp_path: Path) -> None:
+    """L2: the rows of a base are read as the API has them that the base was sent to."""
+    file = tmp_path / "one.org"
+    file.touch()
+    chat.call("conversation/open", id=chat.id, file=str(file))
+    play(chat)
+    other = chat.call("conversation/open", id=chat.id, file=str(tmp_path / "two.org"))
+    assert other.forked == chat.id
+    [learned] = learn(chat, conversation=other.id)
+
+    assert "a marsupial named Ottoline" in text(store, learned.source)
+
+
+def test_unknown_conversation_is_refused(chat: Adapter) -> None:
+    with pytest.raises(UnknownConversation):
+        learn(chat, conversation="f" * 32)
+
+
+# Outputs
+
+LOG = "".join(f"step {n} of the build went fine\n" for n in range(900))
+
+
+def test_an_output_is_learned_whole_and_its_excerpt_adds_no_second_hit(
+    store: Store, chat: Adapter
+) -> None:
+    """V1: a line that the excerpt left out is found, one that it kept is found once."""
+    whole = LOG.replace("step 450 of the build", "ERROR the numbat escaped at step 450")
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=whole)
+    assert saved.id
+    chat.send(message("build"))
+    calls = assistant(call("make", "c1"))
+    chat.loop(calls, result(saved.text), response=[calls])
+    chat.end(assistant("It failed."))
+    learned = learn(chat, conversation=chat.id)
+
+    assert [each.kind for each in learned] == ["output", "conversation"]
+    hits = search(chat, "numbat escaped").hits
+    assert [hit.source for hit in hits] == [saved.id]
+    assert text(store, saved.id) == whole
+    assert f"[output {saved.id}, stored whole]" in text(store, learned[-1].source)
+    assert "step 123 of the build" in search(chat, "step 123").hits[0].excerpt
+
+
+def test_the_error_cluster_of_an_output_is_named(store: Store, chat: Adapter) -> None:
+    """V4: beside its one chunk, with an id of its own; the two are one hit."""
+    whole = LOG.replace("step 450 of the build", "ERROR the numbat escaped at step 450")
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=whole)
+    learn_outputs = chat.call("evidence/learn", conversation=chat.id).sources
+    assert learn_outputs[0].source == saved.id
+    names = [chunk.name for chunk in source(store, saved.id).chunks]
+
+    assert names == ["", "error1"]
+    [hit] = search(chat, "numbat").hits
+    page = chat.call("evidence/expand", id=f"{saved.id}:error1")
+    assert "numbat escaped" in page.text
+    assert hit.id in {saved.id, f"{saved.id}:error1"}
+
+
+# Files
+
+
+def test_a_text_is_learned_exactly_and_expanded_exactly(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    body = "first\r\nsecond \x00 \f é\nlast without end".encode() + b"\xff"
+    file.write_bytes(body)
+    [learned] = learn(chat, path=str(file))
+
+    assert learning.encode(text(store, learned.source)) == body
+    assert learned.warnings
+    assert list(learning.find_faults(store)) == []
+
+
+def test_a_text_that_is_no_chat_is_left_alone_unless_it_is_named(
+    chat: Adapter, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("nothing of a chat\n")
+
+    assert learn(chat, path=str(file), plain=False) == ()
+    assert len(learn(chat, path=str(file))) == 1
+
+
+@pytest.mark.parametrize("path", ["relative.org", "/no/such/file.org"])
+def test_a_file_that_cannot_be_read_is_refused(chat: Adapter, path: str) -> None:
+    with pytest.raises(InvalidParams):
+        learn(chat, path=path)
+
+
+def test_a_changed_file_replaces_what_was_learned_of_it(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("the quokka smiles\n")
+    [first] = learn(chat, path=str(file))
+    file.write_text("the bilby digs\n")
+    [second] = learn(chat, path=str(file))
+
+    assert (first.source, second.changed) == (second.source, True)
+    assert search(chat, "quokka").hits == ()
+    assert len(search(chat, "bilby").hits) == 1
+
+
+# The index follows the store
+
+
+def test_an_index_that_was_deleted_is_made_anew(store: Store, chat: Adapter) -> None:
+    """V9: from the store, and it is never trusted as it is."""
+    play(chat)
+    learn(chat, conversation=chat.id)
+    chat.service.close()
+    for file in (store.path / "index").iterdir():
+        file.unlink()
+    assert search(chat, "Ottoline").hits == ()
+
+    for _ in learning.reconcile(store, chat.service.index()):
+        pass
+
+    assert len(search(chat, "Ottoline").hits) == 1
+
+
+def test_what_another_process_learned_is_indexed_and_what_it_forgot_is_not(
+    store: Store, chat: Adapter
+) -> None:
+    """The store counts: a source without a stamp is added, a stamp without a source dropped."""
+    play(chat)
+    learn(chat, conversation=chat.id)
+    other = Adapter(store)
+    play(other)
+    other.service.index().clear()
+    learn(other, conversation=other.id)
+    store.forget(chat.id)
+
+    for _ in learning.reconcile(store, chat.service.index()):
+        pass
+
+    assert [hit.conversation for hit in search(chat, "Ottoline").hits] == [other.id]
+    other.service.close()
+
+
+def test_forgetting_takes_what_was_learned_along(store: Store, chat: Adapter) -> None:
+    """Z2: neither source nor word is left."""
+    play(chat)
+    [learned] = learn(chat, conversation=chat.id)
+    chat.call("conversation/forget", id=chat.id)
+
+    with store.read() as reader:
+        assert list(reader.sources()) == []
+    assert search(chat, "Ottoline").hits == ()
+    assert chat.service.index().counts().chunks == 0
+    assert store.check() == ()
+    assert learned.source
+
+
+def test_a_learned_file_can_be_forgotten(store: Store, chat: Adapter, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("the quokka smiles\n")
+    [learned] = learn(chat, path=str(file))
+    chat.call("conversation/forget", id=learned.source)
+
+    assert search(chat, "quokka").hits == ()
+    assert store.check() == ()
+
+
+def test_recutting_compares_and_writes_nothing(store: Store, chat: Adapter) -> None:
+    play(chat)
+    [learned] = learn(chat, conversation=chat.id)
+    before = source(store, learned.source)
+    old, new = learning.recut(store)
+
+    assert (old, new.rebuilt, new.snapshots) == (new, 1, 1)
+    assert source(store, learned.source) == before
