@@ -1,0 +1,272 @@
+"""The file `index.sqlite` of a directory of its own: opened, judged, made anew.
+
+All that it holds follows from the store.  So a file that is torn, foreign, or of another version is
+removed and an empty one takes its place, at opening or whenever damage shows later; `needs_rebuild`
+then says that everything has to be added again.
+
+One connection reads and one writes, each behind a lock of its own: with SQLite's log in front of
+the file a search does not wait for a writer.  Several processes may use one directory.  Whoever
+opens or replaces the file holds `index.lock`; the others find a new file in its place at their next
+call and go over to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from retention.errors import StoreError, StoreFull
+
+NAME: Final = "index.sqlite"
+LOCK: Final = "index.lock"
+BESIDE: Final = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
+DIRECTORY_MODE: Final = 0o700  # rule Z2
+FILE_MODE: Final = 0o600  # rule Z2
+PATIENCE: Final = 5.0  # seconds to wait for another process
+APPLICATION: Final = 0x67707472  # "gptr"
+VERSION: Final = 1  # of the tables, and of what is done to a text before it is indexed
+
+T = TypeVar("T")
+
+# A chunk's `id` is the row of its words.  No id comes twice, so that what a process remembers of a
+# chunk never goes over to another.  `digest` is that of the indexed text, `model` and `view` what
+# its vectors were made by: NULL where there are none yet.
+_SCHEMA: Final = """
+BEGIN;
+CREATE TABLE state (needs_rebuild INTEGER NOT NULL);
+INSERT INTO state VALUES (1);
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, stamp BLOB NOT NULL,
+    kind TEXT NOT NULL, time REAL NOT NULL, conversation TEXT NOT NULL, UNIQUE (owner, name));
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, number INTEGER NOT NULL,
+    name TEXT NOT NULL, kind TEXT NOT NULL, tool TEXT NOT NULL, start INTEGER NOT NULL,
+    end INTEGER NOT NULL, whole INTEGER NOT NULL, digest BLOB NOT NULL, model TEXT, view INTEGER,
+    UNIQUE (source, number));
+CREATE VIRTUAL TABLE words USING fts5(body, parts, content='', tokenize='unicode61');
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL,
+    UNIQUE (digest, model));
+CREATE TABLE embeddings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, chunk INTEGER NOT NULL, vector INTEGER NOT NULL,
+    start INTEGER, end INTEGER);
+CREATE INDEX embeddings_of_chunk ON embeddings (chunk);
+COMMIT;
+"""
+
+# What a damaged file leads to; everything else is about the disk or another process.
+_DAMAGE: Final = frozenset((
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_FORMAT,
+))  # fmt: skip
+_PRIMARY: Final = 0xFF  # the part of an error code that is not a detail
+
+
+class _Opened(NamedTuple):
+    """The two connections to one file, and which file that is."""
+
+    reader: sqlite3.Connection
+    writer: sqlite3.Connection
+    file: tuple[int, int]  # device and inode
+
+    def close(self) -> None:
+        for connection in (self.reader, self.writer):
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+class Database:
+    """The index's file in DIRECTORY, opened by this process.  Threads may share it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the file, or make it.  Raise StoreError where the directory cannot be used."""
+        self.path = directory / NAME
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()  # where both are taken, this one first
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            directory.chmod(DIRECTORY_MODE)
+            with self._claim():
+                self._opened = self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise _translate(error) from error
+
+    def close(self) -> None:
+        """Close the connections; a second time does nothing."""
+        with self._writing, self._reading:
+            self._opened.close()
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """Which file is open: another one holds nothing of what was in this one."""
+        return self._opened.file
+
+    def read(self, work: Callable[[sqlite3.Connection], T], lost: T) -> T:
+        """Return what WORK returns on one snapshot of the file; LOST where the file is damaged."""
+        self._follow()
+        try:
+            with self._reading, _transaction(self._opened.reader, "BEGIN") as connection:
+                return work(connection)
+        except (OSError, sqlite3.Error) as error:
+            self._mend(error)
+            return lost
+
+    def write(self, work: Callable[[sqlite3.Connection], T], lost: T) -> T:
+        """Return what WORK returns, its writes committed as one; LOST where the file is damaged."""
+        self._follow()
+        try:
+            with self._writing, _transaction(self._opened.writer, "BEGIN IMMEDIATE") as connection:
+                return work(connection)
+        except (OSError, sqlite3.Error) as error:
+            self._mend(error)
+            return lost
+
+    def scrub(self) -> bool:
+        """Leave nothing in the files of what was removed; False where another process reads on."""
+        self._follow()
+        try:
+            with self._writing:
+                connection = self._opened.writer
+                connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+                connection.execute("VACUUM")
+                busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                return not busy
+        except sqlite3.Error as error:
+            self._mend(error)
+            return True
+
+    def check(self) -> bool:
+        """Tell whether the whole file is sound; one that is not is made anew."""
+
+        def sound(connection: sqlite3.Connection) -> bool:
+            connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+            return _is_sound(connection)
+
+        if self.write(sound, lost=False):
+            return True
+        self._replace()
+        return False
+
+    def _follow(self) -> None:
+        """Go over to the file that another process put in the place of ours."""
+        try:
+            if _file(self.path) == self._opened.file:
+                return
+        except OSError:
+            pass  # removed: one is made
+        with self._writing, self._reading, self._claim():
+            self._opened.close()
+            self._opened = self._open()
+
+    def _mend(self, error: Exception) -> None:
+        """Make the file anew where ERROR says that it is damaged, else raise what it says."""
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY not in _DAMAGE:
+            raise _translate(error) from error
+        self._replace()
+
+    def _replace(self) -> None:
+        with self._writing, self._reading, self._claim():
+            ours = self._opened.file
+            self._opened.close()
+            if self.path.exists() and _file(self.path) == ours:  # else another process was first
+                self._remove()
+            self._opened = self._open()
+
+    def _remove(self) -> None:
+        for end in (*BESIDE, ""):
+            Path(f"{self.path}{end}").unlink(missing_ok=True)
+
+    @contextmanager
+    def _claim(self) -> Iterator[None]:
+        """Hold the lock under which a file is opened or replaced, among processes."""
+        handle = os.open(self.path.with_name(LOCK), os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _open(self) -> _Opened:
+        """Open the file, or one made anew where it is not what we wrote."""
+        try:
+            return self._connect()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_BUSY:
+                raise
+        except sqlite3.DatabaseError:
+            pass
+        self._remove()
+        return self._connect()
+
+    def _connect(self) -> _Opened:
+        # With the right mode before there is anything in it; the files beside it get the same.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+        self.path.chmod(FILE_MODE)
+        opened = _Opened(_connect(self.path), _connect(self.path), _file(self.path))
+        try:
+            if not self.path.stat().st_size:
+                opened.writer.execute("PRAGMA journal_mode = WAL")
+                opened.writer.executescript(_SCHEMA)
+                for name, value in _MARKS.items():  # last: a file that has them is complete
+                    opened.writer.execute(f"PRAGMA {name} = {value}")
+            for connection in (opened.writer, opened.reader):
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA secure_delete = ON")
+                _judge(connection)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def _file(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
+
+
+_MARKS: Final = {"application_id": APPLICATION, "user_version": VERSION}
+
+
+def _judge(connection: sqlite3.Connection) -> None:
+    """Raise DatabaseError for a file that is torn, or that this version did not write.
+
+    It reads: what a connection has not opened by now it would look up by name later.
+    """
+    found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS}
+    if found != _MARKS or not _is_sound(connection):
+        raise sqlite3.DatabaseError(f"not a sound index of this version: {found}")
+
+
+def _is_sound(connection: sqlite3.Connection) -> bool:
+    """Tell whether all pages of the file are there and well-formed."""
+    found: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    return found == "ok"
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+    connection.execute(begin)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _translate(error: Exception) -> StoreError:
+    full = getattr(error, "sqlite_errorcode", 0) & _PRIMARY == sqlite3.SQLITE_FULL
+    return (StoreFull if full else StoreError)(f"search index: {error}")
