@@ -82,6 +82,48 @@ class ConversationOpened(Result, frozen=True):
     turns: int = 0
 
 
+class ConversationFork(Params, frozen=True):
+    """Make a conversation that shares the past of `id`; `file` is the true name of its own."""
+
+    id: str
+    file: str = ""
+    title: str = ""
+
+
+class ConversationRetire(Params, frozen=True):
+    """History of `id` is to be replaced by a summary.
+
+    It is `before`, a JSON array of ordinary messages, or all up to `row`, one of the last request.
+    Without `confirm` nothing changes: the answer is what a summary is written from.  `array` and
+    `identity` are as in `Prepare`.
+    """
+
+    id: str
+    array: str
+    identity: Identity
+    before: Text | None = None
+    row: int = 0
+    confirm: bool = False
+
+
+class ConversationRetired(Result, frozen=True):
+    """What a summary is written from: `text`, or `text_file` when large.
+
+    About `guidance`, `conversation` and `tools` tokens of it are of each kind.  `row` is the last
+    ordinary row of the history, 0 if nothing of it is in the log, `rows` how many would retire.
+    `retired` tells that they did.
+    """
+
+    text: str = ""
+    text_file: File | None = None
+    row: int = 0
+    rows: int = 0
+    guidance: int = 0
+    conversation: int = 0
+    tools: int = 0
+    retired: bool = False
+
+
 class ConversationId(Params, frozen=True):
     """Names one conversation."""
 
@@ -619,6 +661,8 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "initialize": (Initialize, Initialized),
     "shutdown": (Empty, Done),
     "conversation/open": (ConversationOpen, ConversationOpened),
+    "conversation/fork": (ConversationFork, ConversationOpened),
+    "conversation/retire": (ConversationRetire, ConversationRetired),
     "conversation/list": (Empty, ConversationList),
     "conversation/forget": (ConversationId, Done),
     "request/prepare": (Prepare, Prepared),

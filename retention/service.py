@@ -12,13 +12,21 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 import retention
-from retention import answering, handover, learning, outputs, planning, settling
+from retention import (
+    answering,
+    handover,
+    learning,
+    lifecycle,
+    outputs,
+    planning,
+    settling,
+    summarizing,
+)
 from retention.arrays import (
     Item,
     Sent,
@@ -46,7 +54,7 @@ from retention.errors import (
 from retention.finding import learned_apart
 from retention.fragments import LOOP_REPAIRED, calls_of
 from retention.index import Index
-from retention.index.embedding import load_wordllama
+from retention.index.embedding import Embedder, load_wordllama
 from retention.inspecting import (
     Explanation,
     explain,
@@ -80,10 +88,13 @@ from retention.protocol import (
     METHODS,
     PROTOCOL,
     Committed,
+    ConversationFork,
     ConversationId,
     ConversationList,
     ConversationOpen,
     ConversationOpened,
+    ConversationRetire,
+    ConversationRetired,
     ConversationSummary,
     DeliveredSection,
     Done,
@@ -118,6 +129,7 @@ from retention.protocol import (
 from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
+from retention.retiring import keep_retired
 from retention.saver.excerpting import Excerpt, Options
 from retention.sections import update_conditions
 from retention.settling import Settled
@@ -195,7 +207,12 @@ class Service:
     """The RPC methods over one store.  Not thread-safe: the server calls it from one thread."""
 
     def __init__(
-        self, store: Store, *, clock: Callable[[], float], random_id: Callable[[], str]
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        random_id: Callable[[], str],
+        embedder: Callable[[], Embedder | None] = lambda: load_wordllama().embedder,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -205,6 +222,7 @@ class Service:
         self.asked = 0.0  # when the last request was answered, by the monotonic clock
         self.notify: Callable[[str], None] = lambda _: None  # of a conversation with something new
         self._index: Index | None = None
+        self._embedder = embedder
         self._opening = threading.Lock()
         self._conversations: OrderedDict[str, Loaded] = OrderedDict()
         self._states: OrderedDict[str, State] = OrderedDict()
@@ -217,6 +235,8 @@ class Service:
             "initialize": self.initialize,
             "shutdown": lambda _: Done(),
             "conversation/open": self.conversation_open,
+            "conversation/fork": self.conversation_fork,
+            "conversation/retire": self.conversation_retire,
             "conversation/list": self.conversation_list,
             "conversation/forget": self.conversation_forget,
             "request/prepare": self.request_prepare,
@@ -287,55 +307,46 @@ class Service:
     def conversation_open(self, params: ConversationOpen) -> ConversationOpened:
         """Find a conversation by id, else by file, else make one; fork one that two files name."""
         _check_id(params.id)
-        found = self._find(params)
-        if found is not None and self._belongs_elsewhere(found, params.file):
-            return self._opened(self._fork(found, params), forked=found.id)
-        if found is None:
-            now = self.clock()
-            record = Conversation(
-                id=self._free_id(params.id), created=now, used=now, title=params.title,
-                files=(params.file,) if params.file else (),
-            )  # fmt: skip
-            self._put(record)
-            return self._opened(record, created=True)
-        if params.file and params.file not in found.files:
-            found = self._update(found.id, files=(*found.files, params.file))
-        return self._opened(found)
+        opening = lifecycle.Opening(id=params.id, file=params.file, title=params.title)
+        found = lifecycle.open_conversation(self.store, opening, self.clock(), self.random_id)
+        self._adopt(found.record)
+        return self._opened(found.record, created=found.created, forked=found.forked)
 
-    def _free_id(self, wanted: str) -> str:
-        # A forgotten conversation whose rows forks share keeps its id: nobody gets it again.
-        with self.store.read() as reader:
-            taken = bool(wanted) and reader.conversation(wanted) is not None
-        return self.random_id() if taken or not wanted else wanted
+    def conversation_fork(self, params: ConversationFork) -> ConversationOpened:
+        """Make a conversation that shares the past of another and goes its own way (rule L2)."""
+        opening = lifecycle.Opening(id=self.random_id(), file=params.file, title=params.title)
+        fork = lifecycle.fork_conversation(self.store, params.id, opening, self.clock())
+        return self._opened(fork, forked=params.id)
 
-    def _find(self, params: ConversationOpen) -> Conversation | None:
-        with self.store.read() as reader:
-            if params.id:
-                record = reader.conversation(params.id)
-                return record if record and not record.forgotten else None
-            if not params.file:
-                return None
-            named = [
-                record
-                for record in reader.conversations()
-                if params.file in record.files and not record.forgotten
-            ]
-        return max(named, key=lambda record: record.used, default=None)
+    def conversation_retire(self, params: ConversationRetire) -> ConversationRetired:
+        """Answer what a summary of a history is written from, or retire that history (rule L1)."""
+        provider = choose(params.identity, params.array)
+        before = None if params.before is None else self._messages(params.before, provider)
+        for _ in range(MAX_TRIES):
+            loaded = self._load(params.id)
+            history = (
+                summarizing.find_history_to(params.row, loaded.log, loaded.last, self._read)
+                if before is None
+                else summarizing.find_history(before, loaded.record, loaded.log, loaded.last)
+            )
+            if not params.confirm:
+                offer = summarizing.summarize(history, loaded.log, provider, self._read)
+                text, file = self._handed(offer.text)
+                return ConversationRetired(
+                    text=text, text_file=file, row=offer.row, rows=offer.rows,
+                    guidance=offer.guidance, conversation=offer.conversation, tools=offer.tools,
+                )  # fmt: skip
+            record = lifecycle.retire(self.store, history, loaded.record, loaded.log, self.clock())
+            if record is not None:
+                self._adopt(record)
+                return ConversationRetired(retired=True)
+        raise StoreError(f"conversation {params.id} kept moving while it was retired")
 
-    def _belongs_elsewhere(self, record: Conversation, file: str) -> bool:
-        # One id in two existing files: the newer buffer is a copy (adapter.md H4).
-        others = [other for other in record.files if other != file]
-        return bool(file) and file not in record.files and any(Path(f).exists() for f in others)
-
-    def _fork(self, origin: Conversation, params: ConversationOpen) -> Conversation:
-        now = self.clock()
-        record = msgspec.structs.replace(
-            origin, id=self.random_id(), version=0, base=origin.id, base_rows=origin.next_row,
-            files=(params.file,), created=now, used=now, title=params.title or origin.title,
-            next_seq=1,
-        )  # fmt: skip
-        self._put(record)
-        return record
+    def _adopt(self, record: Conversation) -> None:
+        """Take over RECORD of a conversation in memory, whose log has not changed."""
+        loaded = self._conversations.get(record.id)
+        if loaded is not None and loaded.record.version == record.version - 1:
+            loaded.record = record
 
     def _opened(
         self, record: Conversation, *, created: bool = False, forked: str = ""
@@ -640,6 +651,7 @@ class Service:
             used=self.clock(),
             conditions=update_conditions(record.conditions, pending.plan.seen),
             refusal=refusal,
+            retired=keep_retired(record.retired, pending.plan.sent.items),
         )
 
     def _request_record(self, loaded: Loaded, pending: Pending, settled: Settled) -> RequestRecord:
@@ -963,7 +975,7 @@ class Service:
         """Return the search index beside the store, opened when it is first needed."""
         with self._opening:
             if self._index is None:
-                index = Index.open(self.store.path / INDEX, load_wordllama().embedder)
+                index = Index.open(self.store.path / INDEX, self._embedder())
                 learning.begin(self.store, index)
                 self._index = index
             return self._index
@@ -1000,9 +1012,6 @@ class Service:
             loaded.log.replace(row)
         loaded.record = record
 
-    def _put(self, record: Conversation) -> None:
-        self.store.write(lambda writer: writer.put_conversation(record))
-
     def _update(self, id: str, **changes: object) -> Conversation:
         def apply(writer: Writer) -> Conversation:
             current = writer.conversation(id)
@@ -1012,10 +1021,8 @@ class Service:
             writer.put_conversation(record)
             return record
 
-        loaded = self._conversations.get(id)
         record = self.store.write(apply)
-        if loaded is not None and loaded.record.version == record.version - 1:
-            loaded.record = record
+        self._adopt(record)
         return record
 
     def _read(self, name: Digest) -> bytes | None:
