@@ -26,6 +26,11 @@
 (declare-function gptel-retention-forget "gptel-retention" ())
 (declare-function gptel-retention-restart-backend "gptel-retention" ())
 (declare-function gptel-retention-install-backend "gptel-retention" ())
+(declare-function gptel-retention-search "gptel-retention-search"
+                  (query &optional only))
+(declare-function gptel-retention-resume "gptel-retention-search"
+                  (source &optional here))
+(declare-function gptel-retention-learn "gptel-retention-search" (file))
 
 (defcustom gptel-retention-status-requests 20
   "Requests that `gptel-retention-status' shows, the newest first."
@@ -177,6 +182,7 @@ Signal a `user-error' if it has none yet."
   "l" #'gptel-retention-log
   "o" #'gptel-retention-show
   "t" #'gptel-retention-outputs
+  "/" #'gptel-retention-search
   "?" #'gptel-retention-menu)
 
 (define-derived-mode gptel-retention-inspect-mode special-mode "Retention"
@@ -185,7 +191,7 @@ Signal a `user-error' if it has none yet."
   :interactive nil
   (setq truncate-lines t))
 
-(defun gptel-retention-inspect--conversation-buffer ()
+(defun gptel-retention-inspect-conversation-buffer ()
   "Return the conversation buffer that a command here is about."
   (let ((source (or gptel-retention-inspect--source (current-buffer))))
     (if (buffer-live-p source)
@@ -240,7 +246,7 @@ function without arguments that inserts.  MODE is the major mode,
 (defun gptel-retention-status ()
   "Show the backend and the last requests of this conversation."
   (interactive)
-  (let ((source (gptel-retention-inspect--conversation-buffer)))
+  (let ((source (gptel-retention-inspect-conversation-buffer)))
     (gptel-retention-inspect--display
      "status" source #'gptel-retention-inspect--status)))
 
@@ -353,7 +359,7 @@ Interactively a numeric prefix argument is the number."
   (interactive (list (and current-prefix-arg
                           (prefix-numeric-value current-prefix-arg))))
   (gptel-retention-inspect--display
-   "explain" (gptel-retention-inspect--conversation-buffer)
+   "explain" (gptel-retention-inspect-conversation-buffer)
    (lambda () (gptel-retention-inspect--explain (or request 0)))
    #'gptel-retention-explain-mode))
 
@@ -414,7 +420,7 @@ Return a function to insert the answer."
   "Show the log of this conversation.
 With a prefix argument BODIES show the stored texts as well."
   (interactive "P")
-  (let ((source (gptel-retention-inspect--conversation-buffer)))
+  (let ((source (gptel-retention-inspect-conversation-buffer)))
     (gptel-retention-inspect--display
      "log" source
      (lambda () (gptel-retention-inspect--log (and bodies t))))))
@@ -494,7 +500,7 @@ Interactively it is the one at point, or it is read."
    (list (or (gptel-retention-inspect--digest-at-point)
              (read-string "Digest (hexadecimal, or its start): "))))
   (gptel-retention-inspect--display
-   "object" (gptel-retention-inspect--conversation-buffer)
+   "object" (gptel-retention-inspect-conversation-buffer)
    (lambda ()
      (let ((answer (gptel-retention-inspect-ask "inspect/object"
                                                  (list :digest digest))))
@@ -525,7 +531,7 @@ It is also shown what that saves, and how often the model had to ask for
 what an excerpt left out."
   (interactive)
   (gptel-retention-inspect--display
-   "outputs" (gptel-retention-inspect--conversation-buffer)
+   "outputs" (gptel-retention-inspect-conversation-buffer)
    #'gptel-retention-inspect--outputs))
 
 (defun gptel-retention-inspect--outputs ()
@@ -600,7 +606,7 @@ Its settings keep Emacs fast where lines are very long.
 Interactively ID is read; `gptel-retention-outputs' lists them."
   (interactive (list (read-string "Id of the output: ")))
   (gptel-retention-inspect--display
-   (format "output %s" id) (gptel-retention-inspect--conversation-buffer)
+   (format "output %s" id) (gptel-retention-inspect-conversation-buffer)
    (lambda ()
      (let ((pages (gptel-retention-inspect--pages id)))
        (lambda () (apply #'insert pages))))
@@ -632,7 +638,7 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
   "Show which sections there are and what they say here."
   (interactive)
   (gptel-retention-inspect--display
-   "sections" (gptel-retention-inspect--conversation-buffer)
+   "sections" (gptel-retention-inspect-conversation-buffer)
    #'gptel-retention-inspect--sections))
 
 (defun gptel-retention-inspect--sections ()
@@ -679,6 +685,10 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
     ("m" "turn on or off" gptel-retention-mode)
     ("g" "goal" gptel-retention-set-goal)
     ("F" "forget" gptel-retention-forget)]
+   ["Evidence"
+    ("/" "search" gptel-retention-search)
+    ("R" "resume" gptel-retention-resume)
+    ("L" "learn" gptel-retention-learn)]
    ["Backend"
     ("r" "restart" gptel-retention-restart-backend)
     ("i" "install" gptel-retention-install-backend)]])

@@ -46,6 +46,7 @@
 (require 'gptel-retention-sections)
 (require 'gptel-retention-inspect)
 (require 'gptel-retention-tools)
+(require 'gptel-retention-search)
 
 (defvar gptel-mode)
 (defvar gptel-prompt-transform-functions)
