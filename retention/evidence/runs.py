@@ -26,7 +26,7 @@ CONTEXT: Final = 3  # lines before the first marker of a group that go with the 
 RUN: Final = re.compile(r"(?<!\w)(?:R-[0-9]{3,5}|[0-9]{8,})(?!\w)")  # a run's id, in any text
 
 _HEAD = re.compile(
-    r"\ufeff*(?P<job>[^\t\n]+)\t(?P<step>[^\t\n]+)\t\ufeff*\d{4}-\d\d-\d\dT[\d:.]+Z ?", re.ASCII
+    r"\ufeff*+(?P<job>[^\t\n]++)\t(?P<step>[^\t\n]++)\t\ufeff*\d{4}-\d\d-\d\dT[\d:.]+Z ?", re.ASCII
 )
 _SAMPLE: Final = 8_192  # code points of a text that tell whether it is a log
 
@@ -107,7 +107,7 @@ def _read_lines(text: str) -> Iterator[_Line]:
 
 
 def clean_message(line: str) -> str:
-    """Return what LINE of a log says, for matching: no job, step, timestamp or colour."""
+    """Return what LINE, without its end, says: no job, step, timestamp or colour; for matching."""
     head = _HEAD.match(line)
     return clean(line[head.end() :] if head is not None else line).rstrip()
 
