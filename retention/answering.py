@@ -127,6 +127,8 @@ def _reloaded(desk: Desk, made: finding.Reloaded) -> EvidenceReloaded:
 def resume(desk: Desk, params: EvidenceResume) -> EvidenceReloaded:
     """Keep the evidence of a source as a section of a conversation, for its next request."""
     made = finding.reload(desk.store, params.source)
+    if made.source.owner == params.conversation:
+        raise InvalidParams("a conversation has its own evidence already")
 
     def apply(writer: Writer) -> None:
         record = writer.conversation(params.conversation)

@@ -385,7 +385,7 @@ def _add_digest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("digest", metavar="DIGEST", help="its first hexadecimal digits, or all")
 
 
-COMMANDS: dict[str, Command] = evidence_cli.COMMANDS | {
+COMMANDS: dict[str, Command] = {
     "serve": Command(run_serve, _add_debug),
     "conversations": Command(run_conversations, _add_nothing),
     "log": Command(run_log, _add_log),
@@ -395,6 +395,7 @@ COMMANDS: dict[str, Command] = evidence_cli.COMMANDS | {
     "outputs": Command(run_outputs, _add_outputs),
     "recall": Command(run_recall, _add_recall),
     "excerpt": Command(run_excerpt, _add_excerpt),
+    **evidence_cli.COMMANDS,
     "check": Command(run_check, _add_nothing),
     "forget": Command(run_forget, _add_conversation),
     "compact": Command(run_compact, _add_nothing),

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from retention import learning, settings
+from retention import learning
 from retention.encoding import Json
 from retention.errors import DamagedObject, InvalidParams, StoreError, UnknownObject
 from retention.evidence import causes, conversations, excerpts, reloading, runs
@@ -34,7 +34,6 @@ from retention.store import Reader, Store
 MODES: dict[str, Mode] = {"combined": "combined", "lexical": "lexical", "dense": "dense"}
 MAX_HITS = 100
 LISTED = 12_000  # code points of one chunk in a listing (V5)
-WHEN = "%Y-%m-%d %H:%M"
 
 EMPTY = (
     "Nothing is indexed yet, so that nothing could be found: this says nothing about whether the"
@@ -151,18 +150,15 @@ def render_hits(found: Found, query: str, cap: int) -> str:
 
 def _row(hit: Hit) -> Json:
     return {
-        "id": hit.id, "at": hit.at, "what": hit.tool or hit.event or hit.kind, "title": hit.title,
-        "when": when(hit.time), "line": hit.line, "found": hit.found, "excerpt": hit.excerpt,
-    }  # fmt: skip
-
-
-def when(time: float) -> str:
-    """Return TIME, in seconds since the epoch, as a person reads it, "" for none; local time."""
-    if not time:
-        return ""
-    import time as clock  # noqa: PLC0415 - the parameter has its name
-
-    return clock.strftime(WHEN, clock.localtime(time))
+        "id": hit.id,
+        "at": hit.at,
+        "what": hit.tool or hit.event or hit.kind,
+        "title": hit.title,
+        "when": reloading.moment(hit.time),
+        "line": hit.line,
+        "found": hit.found,
+        "excerpt": hit.excerpt,
+    }
 
 
 # Reading
@@ -290,8 +286,9 @@ _log = logging.getLogger(__name__)
 
 
 class Reloaded(NamedTuple):
-    """The section's text, what is in it, and what the user should know."""
+    """What was reloaded of `source`: the section, what is in it, what the user should know."""
 
+    source: Source
     text: str
     chosen: reloading.Reloaded
     warnings: tuple[str, ...]
@@ -309,7 +306,7 @@ def reload(store: Store, id: str) -> Reloaded:
         except StoreError as error:
             warnings.append(f"the bounds cannot be read, the defaults are used ({error.code})")
             stored = {}
-        bounds = reloading.bound_settings(settings.in_use(stored))
+        bounds = reloading.bound_settings(stored)
         source = find_source(reader, id)
         if source is None:
             raise UnknownObject(f"no evidence {id!r}")
@@ -317,7 +314,8 @@ def reload(store: Store, id: str) -> Reloaded:
     chosen = reloading.reload(findings, bounds)
     for warning in (*warnings, *chosen.warnings):
         _log.warning("%s", warning)
-    return Reloaded(reloading.render_section(chosen.items), chosen, (*warnings, *chosen.warnings))
+    text = reloading.render_section(chosen.items)
+    return Reloaded(source, text, chosen, (*warnings, *chosen.warnings))
 
 
 def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Finding]:
@@ -332,7 +330,9 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
     places.sort(key=lambda place: (-place[0], -place[1]))
     outputs = {output.id: output for output in reader.outputs(source.owner, EARLIER)}
     found: list[reloading.Finding] = []
-    for time, start, event in places[:rows]:
+    for time, start, event in places:
+        if len(found) == rows:
+            break
         number = max(0, bisect_right(starts, start) - 1)
         try:
             body = event_body(decode(reader.object(event.text)))

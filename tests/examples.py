@@ -62,6 +62,22 @@ WALK = (
     "output/recall/unknown",
     "output/search/words",
     "output/list/all",
+    "evidence/learn/conversation",
+    "evidence/learn/again",
+    "evidence/learn/missing",
+    "evidence/search/words",
+    "evidence/search/model",
+    "evidence/search/nothing",
+    "evidence/sources/all",
+    "evidence/chunks/output",
+    "evidence/expand/error",
+    "evidence/expand/unknown",
+    "evidence/explain/unnamed",
+    "evidence/reload/conversation",
+    "conversation/open/other",
+    "evidence/resume/first",
+    "settings/change/budget",
+    "settings/change/unknown",
     "inspect/log/first",
     "inspect/log/bodies",
     "inspect/requests/first",
@@ -103,14 +119,14 @@ def walk() -> Iterator[tuple[str, dict[str, Any]]]:
 
     with tempfile.TemporaryDirectory() as directory:
         store = Store.open(Path(directory, "store"))
-        endpoint = Endpoint(
-            Service(store, clock=lambda: NOW, random_id=random_id), clock=lambda: NOW
-        )
+        service = Service(store, clock=lambda: NOW, random_id=random_id, embedder=lambda: None)
+        endpoint = Endpoint(service, clock=lambda: NOW)
         try:
             for example in WALK:
                 params = load(example)["params"]
                 yield example, {"params": params} | _answer(endpoint, method(example), params)
         finally:
+            service.close()
             store.close()
 
 

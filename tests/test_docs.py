@@ -16,7 +16,7 @@ PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 DEBUGGING = (DOCS / "debugging.md").read_text(encoding="utf-8")
 
 ERROR_ROW = re.compile(r"^\| (-\d+) \| `(\w+)` \|", re.MULTILINE)
-COMMAND_ROW = re.compile(r"^\| `(\w+)[^|]*` \|", re.MULTILINE)
+COMMAND_ROW = re.compile(r"^\| `([\w-]+)[^|]*` \|", re.MULTILINE)
 
 
 def tree(error: type[errors.RetentionError]) -> list[type[errors.RetentionError]]:

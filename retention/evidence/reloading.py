@@ -130,11 +130,13 @@ def render_block(finding: Finding) -> str:
     is none.
     """
     output, _ = shorter(finding.output, "always")
-    when = "unknown time"
-    if finding.at:
-        when = datetime.fromtimestamp(finding.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    header = f"Evidence {finding.id}: {finding.tool} ({finding.input}) @ {when}"
+    header = f"Evidence {finding.id}: {finding.tool} ({finding.input}) @ {moment(finding.at)}"
     return legible(f"{header}\n{output}")
+
+
+def moment(at: float) -> str:
+    """Return AT, in seconds since the epoch, as an ISO time; 0 is not known."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" if at else "unknown time"
 
 
 def render_section(items: Sequence[Finding]) -> str:
