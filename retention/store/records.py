@@ -202,7 +202,7 @@ class Reader:
 
     def find_source(self, id: str) -> Source | None:
         """Return a source with ID, whoever owns it, or None."""
-        wanted = id.encode()
+        wanted = id.encode("utf-8", "surrogatepass")
         for key, value in self._session.scan(SOURCES.name, b""):
             if key[ID_SIZE:] == wanted:
                 return SOURCES.decode(key, value)

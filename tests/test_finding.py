@@ -1,0 +1,335 @@
+"""What was learned is found, listed, expanded, explained, reloaded (V5, V6, L1-L4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from retention import finding, learning
+from retention.errors import InvalidParams, UnknownConversation, UnknownObject
+from retention.finding import LISTED
+from retention.rendering import DEFAULT_CAP
+from retention.store import Store
+from retention.store.tables import META, SETTINGS_KEY
+from tests.helpers import Adapter, assistant, call, message, result
+
+ROOT = Path(__file__).parent.parent
+NUMBAT = "the numbat escaped through the \u00e9tang window"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chat(store: Store) -> Iterator[Adapter]:
+    made = Adapter(store)
+    yield made
+    made.service.close()
+
+
+def search(chat: Adapter, query: str, **params: Any) -> Any:
+    return chat.call("evidence/search", query=query, **params)
+
+
+def say(chat: Adapter, *texts: str) -> None:
+    """Ask TEXTS in one conversation, each answered with "noted", and learn it."""
+    elements = []
+    for text in texts:
+        elements.append(message(text))
+        chat.send(*elements)
+        elements.append(assistant("noted"))
+        chat.end(elements[-1])
+    chat.call("evidence/learn", conversation=chat.id)
+
+
+def learn_file(chat: Adapter, path: Path, body: str) -> str:
+    path.write_text(body, encoding="utf-8")
+    [learned] = chat.call("evidence/learn", path=str(path)).sources
+    return str(learned.source)
+
+
+def use_tools(chat: Adapter, *results: tuple[str, dict[str, Any], str]) -> None:
+    """Play a turn for each of RESULTS, (tool, arguments, text), and learn the conversation."""
+    elements = []
+    for n, (tool, arguments, text) in enumerate(results):
+        elements.append(message(f"question {n}"))
+        chat.send(*elements)
+        asked = assistant(call(tool, f"c{n}", **arguments))
+        answered = result(text, ids=[f"c{n}"])
+        chat.loop(asked, answered, response=[asked])
+        elements += [asked, answered, assistant("noted")]
+        chat.end(elements[-1], response=[elements[-1]])
+    chat.call("evidence/learn", conversation=chat.id)
+
+
+# Searching
+
+
+def test_an_excerpt_is_the_exact_text_around_the_match(chat: Adapter, tmp_path: Path) -> None:
+    """V5: bounded, centred, with the id that expands and the place in the source."""
+    body = "".join(f"line {n} says little\n" for n in range(300))
+    body = body.replace("line 200 says little", NUMBAT)
+    source = learn_file(chat, tmp_path / "notes.txt", body)
+    [hit] = search(chat, "numbat escaped", mode="lexical").hits
+
+    assert hit.source == source
+    assert NUMBAT in hit.excerpt
+    assert len(hit.excerpt) < 500
+    assert hit.excerpt in body
+    assert body[hit.place :].startswith("numbat")
+    assert (hit.line, hit.found) == (201, "words")
+    assert set(hit.words) == {"numbat", "escaped"}
+    page = chat.call("evidence/expand", id=hit.id, offset=hit.at)
+    assert page.text.partition("\n")[2].startswith("numbat escaped")
+
+
+def test_an_empty_index_says_that_it_proves_nothing(chat: Adapter) -> None:
+    found = search(chat, "numbat")
+    assert found.hits == ()
+    assert found.note == finding.EMPTY
+
+
+def test_an_empty_answer_cannot_be_read_as_absence(chat: Adapter) -> None:
+    say(chat, "a sentence about quokkas")
+    found = search(chat, "zyzzyva", mode="lexical", tool="make")
+
+    assert found.hits == ()
+    assert "does not show that the fact does not exist" in found.note
+    assert "without the filters" in found.note
+
+
+def test_the_model_gets_the_hits_within_the_one_cap(chat: Adapter) -> None:
+    """K1, K2: what is cut says so."""
+    for n in range(40):
+        other = Adapter(chat.store)
+        other.service.close()
+        other.service = chat.service
+        say(other, f"numbat {n} " + "speaks at length " * 40)
+    whole = search(chat, "numbat", by="model", limit=2).text
+    cut = search(chat, "numbat", by="model", limit=40).text
+
+    assert "completeness" not in whole
+    assert len(cut) <= DEFAULT_CAP
+    assert "completeness: truncated" in cut
+    assert "narrow the query" in cut
+
+
+def test_this_conversation_comes_first_or_alone(chat: Adapter) -> None:
+    say(chat, "the numbat is ours")
+    other = Adapter(chat.store)
+    other.service.close()
+    other.service = chat.service
+    say(other, "the numbat is theirs", "and the numbat stays theirs, numbat numbat")
+
+    first = search(chat, "numbat", conversation=chat.id).hits
+    alone = search(chat, "numbat", conversation=chat.id, only=True).hits
+
+    assert [hit.conversation for hit in first] == [chat.id, other.id]
+    assert [hit.conversation for hit in alone] == [chat.id]
+
+
+def test_filters_by_tool_kind_and_time(chat: Adapter, tmp_path: Path) -> None:
+    use_tools(chat, ("look", {}, "a numbat " + "x" * 8_100), ("weigh", {}, "31 kg"))
+    learn_file(chat, tmp_path / "notes.txt", "a numbat in a file\n")
+
+    by_tool = search(chat, "numbat", tool="look").hits
+    assert [hit.tool for hit in by_tool] == ["look"]
+    assert [hit.kind for hit in search(chat, "numbat", kind="file").hits] == ["file"]
+    assert search(chat, "numbat", kind="conversation", since=10.0).hits == ()
+    assert [hit.kind for hit in search(chat, "numbat", since=10.0).hits] == ["file"]
+    assert search(chat, "numbat", until=0.5).hits == ()
+
+
+def test_many_hits_are_handed_over_in_a_file(chat: Adapter, tmp_path: Path) -> None:
+    directory = tmp_path / "handover"
+    directory.mkdir(mode=0o700)
+    chat.call("initialize", protocol=1, handover=f"{directory}/")
+    for n in range(60):
+        learn_file(chat, tmp_path / f"{n}.txt", f"numbat {n} " + "says nothing much " * 30)
+    found = search(chat, "numbat", limit=60)
+
+    assert found.hits == ()
+    hits = msgspec.json.decode(Path(found.hits_file.file).read_bytes())
+    assert len(hits) == 60
+
+
+@pytest.mark.parametrize("mode", ["", "fuzzy"])
+def test_an_unknown_mode_is_refused(chat: Adapter, mode: str) -> None:
+    with pytest.raises(InvalidParams):
+        search(chat, "numbat", mode=mode)
+
+
+# Reading
+
+
+def test_chunks_are_listed_each_within_its_bound(chat: Adapter) -> None:
+    """V5: with a hint that names the method, the id and the place to go on."""
+    body = "".join(f"line {n} of the output\n" for n in range(2_000))
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=body)
+    chat.call("evidence/learn", conversation=chat.id)
+    listed = chat.call("evidence/chunks", source=saved.id)
+
+    assert f"evidence/expand {saved.id} {LISTED}" in listed.text
+    assert len(listed.text) < LISTED + 500
+    rest = chat.call("evidence/expand", id=saved.id, offset=LISTED)
+    assert rest.text.partition("\n")[2] == body[LISTED:]
+
+
+def test_all_chunks_of_a_source_are_reached(chat: Adapter, tmp_path: Path) -> None:
+    source = learn_file(chat, tmp_path / "notes.txt", "words and words\n" * 3_000)
+    more, seen = 0, ""
+    while True:
+        page = chat.call("evidence/chunks", source=source, first=more, limit=3)
+        seen += page.text
+        more = page.more
+        if not more:
+            break
+
+    assert [f"[{source}:{n}:" in seen for n in range(page.total)] == [True] * page.total
+    assert page.total > 6
+
+
+@pytest.mark.parametrize("id", ["nothing", "f000000000000:3", "", ":", "\udcff"])
+def test_unknown_ids_are_refused(chat: Adapter, id: str) -> None:
+    with pytest.raises(UnknownObject):
+        finding.find_text(chat.store, id)
+
+
+def test_a_chunk_is_no_source_to_list(chat: Adapter, tmp_path: Path) -> None:
+    source = learn_file(chat, tmp_path / "notes.txt", "words and words\n" * 3_000)
+    with pytest.raises(InvalidParams):
+        chat.call("evidence/chunks", source=f"{source}:1")
+
+
+def test_sources_are_listed_the_newest_first(chat: Adapter, tmp_path: Path) -> None:
+    say(chat, "a sentence about quokkas")
+    file = learn_file(chat, tmp_path / "notes.txt", "a numbat\n")
+    listed = chat.call("evidence/sources")
+
+    assert [item.source for item in listed.sources] == [
+        file, learning.conversation_source(chat.id)
+    ]  # fmt: skip
+    assert (listed.total, listed.waiting) == (2, 0)
+    assert [s.kind for s in chat.call("evidence/sources", kind="file").sources] == ["file"]
+
+
+# Reloading
+
+BIG = "x" * 9_000
+
+
+def test_the_newest_run_of_each_call_is_reloaded(chat: Adapter) -> None:
+    """L1: newest first; a repeat collapses also in another order of its arguments."""
+    use_tools(
+        chat,
+        ("look", {"where": "burrow", "how": "long"}, "an old answer"),
+        ("weigh", {}, "31 kg"),
+        ("look", {"how": "long", "where": "burrow"}, "a new answer"),
+    )
+    found = chat.call("evidence/reload", source=chat.id)
+
+    assert "an old answer" not in found.text
+    assert found.text.index("a new answer") < found.text.index("31 kg")
+    assert (found.items, found.lines, found.rows, found.skipped) == (2, 2, 3, 0)
+
+
+def test_one_large_result_does_not_keep_out_the_smaller_older_ones(chat: Adapter) -> None:
+    """L2, and L4: the budget is a stored setting, read at each reload."""
+    use_tools(chat, ("look", {"n": 1}, "small"), ("look", {"n": 2}, BIG))
+    assert BIG in chat.call("evidence/reload", source=chat.id).text
+    chat.call("settings/change", change={"reload.budget": 5_000})
+    found = chat.call("evidence/reload", source=chat.id)
+
+    assert BIG not in found.text
+    assert "small" in found.text
+    assert (found.items, found.skipped) == (1, 1)
+
+
+def test_the_row_bound_is_said_each_time_it_is_reached(chat: Adapter, tmp_path: Path) -> None:
+    """L3: repeats can hide an older distinct result, with budget unspent."""
+    repeated = [("look", {"n": 1}, "again")] * 289
+    use_tools(chat, ("look", {"n": 0}, "distinct and older"), *repeated)
+    chat.call("settings/change", change={"reload.rows": 289})
+    for _ in range(2):
+        found = chat.call("evidence/reload", source=chat.id)
+        assert "distinct and older" not in found.text
+        assert (found.items, found.rows) == (1, 289)
+        [warning] = found.warnings
+        assert "289" in warning
+
+
+def test_bounds_that_cannot_be_read_fall_back_with_a_warning(chat: Adapter) -> None:
+    """L4: the reload still happens."""
+    use_tools(chat, ("look", {}, "31 kg"))
+    environment = chat.store._environment
+    environment.write(lambda session: session.put(META, SETTINGS_KEY, b"\xc1"))
+    found = chat.call("evidence/reload", source=chat.id)
+
+    assert "31 kg" in found.text
+    assert any("defaults" in warning for warning in found.warnings)
+
+
+def test_of_a_stored_output_the_excerpt_is_reloaded(chat: Adapter) -> None:
+    body = "".join(f"step {n} of the build went fine\n" for n in range(900))
+    body = body.replace("step 450 of", "ERROR the numbat escaped at step 450 of")
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=body)
+    use_tools(chat, ("make", {}, saved.text))
+    found = chat.call("evidence/reload", source=chat.id)
+
+    assert f"Evidence {saved.id}: make" in found.text
+    assert "numbat escaped" in found.text
+    assert len(found.text) < len(body)
+
+
+def test_a_resumed_conversation_gets_the_evidence_as_a_section_once(chat: Adapter) -> None:
+    """A delivery like any other: the next request has it, later ones keep it, also restarted."""
+    use_tools(chat, ("look", {}, "a marsupial named Ottoline"))
+    new = Adapter(chat.store)
+    found = new.call("evidence/resume", conversation=new.id, source=chat.id)
+    first = new.send(message("go on"))
+    new.end(assistant("yes"))
+    new.service.close()
+    new.restart()
+    second = new.send(message("go on"), assistant("yes"), message("and on"))
+
+    assert found.items == 1
+    assert [s.name for s in first.result.sections] == ["prior-evidence"]
+    assert second.result.sections == ()
+    assert sum(b"named Ottoline" in raw for raw in second.array) == 1
+    new.service.close()
+
+
+def test_a_conversation_is_not_resumed_from_itself_or_from_nothing(chat: Adapter) -> None:
+    use_tools(chat, ("look", {}, "31 kg"))
+    for params, error in (
+        ({"conversation": chat.id, "source": chat.id}, InvalidParams),
+        ({"conversation": chat.id, "source": "f000000000000"}, UnknownObject),
+        ({"conversation": "f" * 32, "source": chat.id}, UnknownConversation),
+    ):
+        with pytest.raises(error):
+            chat.call("evidence/resume", **params)
+
+
+# Settings
+
+
+def test_settings_have_defaults_ranges_and_names(chat: Adapter) -> None:
+    assert chat.call("settings/change").settings["reload.budget"] == 24_000
+    chat.call("settings/change", change={"reload.budget": 83, "reload.rows": 289})
+    assert chat.call("settings/change").settings["reload.budget"] == 83
+    for change in ({"reload.budget": 82}, {"reload.rows": 10_001}, {"other": 1}):
+        with pytest.raises(InvalidParams):
+            chat.call("settings/change", change={"reload.rows": 300} | change)
+    chat.call("settings/change", change={"reload.budget": 0})
+
+    assert chat.call("settings/change").settings == {
+        "reload.budget": 24_000, "reload.rows": 289, "keep.days": 0
+    }  # fmt: skip
