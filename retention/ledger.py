@@ -113,7 +113,7 @@ class Log:
         self.reasoned = self.reasoned or row.reasoned
         if row.context is not None:
             self.contexts.add(row.id)
-        if row.round and not row.gone:
+        if row.round:
             faces = self.rounds if row.face is Face.ORDINARY else self.actuals
             faces.setdefault(row.round, []).append(row.id)
         if row.delivery:

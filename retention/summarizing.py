@@ -65,12 +65,13 @@ def find_history(
 
 
 def find_history_to(row: RowId, log: Log, last: Sent | None, read: Read) -> History:
-    """Return the history up to ROW, which stands in LAST, the array sent last.
+    """Return the history up to ROW, which LAST, the array sent last, has or shows otherwise.
 
     Raise InvalidParams if it does not, or its message ends in calls.
     """
     items = last.items if last else []
-    at = next((n for n, item in enumerate(items) if row in item.ids), -1)
+    shown = [{*item.ids, *(log.ordinary(id, last=True) for id in item.ids)} for item in items]
+    at = max((n for n, ids in enumerate(shown) if row in ids), default=-1)
     if row == START or at < 0:
         raise InvalidParams(f"row {row} is not in the last request")
     if items[at].message.opens:

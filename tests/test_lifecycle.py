@@ -1,0 +1,544 @@
+"""Conversations opened, forked, retired and collected, over the service (rules L1, L2, L6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention import lifecycle
+from retention.errors import InvalidParams, UnknownConversation
+from retention.lifecycle import DAY, GRACE
+from retention.model import Conversation
+from retention.store import Store, environment
+from tests.dialects import Element, looped, plain, rebuilt
+from tests.helpers import (
+    Adapter,
+    assistant,
+    call,
+    message,
+    reminder,
+    result,
+    section,
+    thinking,
+)
+from tests.store.build import objects
+
+U1, U2, U3, U4 = (message(f"prompt {n}") for n in range(1, 5))
+A1, A2, A3, A4 = (plain(f"answer {n}") for n in range(1, 5))
+SUMMARY = message("what was said, in short")
+ENV = section("env", "sunny")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "store")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def chat(store: Store) -> Adapter:
+    return Adapter(store)
+
+
+def offer(chat: Adapter, *before: Element, **options: Any) -> Any:
+    where = {"before": chat.json(before)} if before else {}
+    return chat.call(
+        "conversation/retire", id=chat.id, array="messages", identity=chat.identity,
+        **where, **options,
+    )  # fmt: skip
+
+
+def retire(chat: Adapter, *before: Element, **options: Any) -> None:
+    assert offer(chat, *before, confirm=True, **options).retired
+
+
+def head(store: Store, id: str) -> Conversation:
+    with store.read() as reader:
+        record = reader.conversation(id)
+    assert record is not None
+    return record
+
+
+def talk(chat: Adapter, turns: list[tuple[Element, Element]], **options: Any) -> list[Element]:
+    """Have TURNS of prompt and answer, and return the buffer."""
+    buffer: list[Element] = []
+    for prompt, answer in turns:
+        chat.send(*buffer, prompt, **options)
+        chat.end(answer, response=[assistant(thinking(), answer["content"])])
+        buffer += [prompt, answer]
+    return buffer
+
+
+def use_tool(
+    chat: Adapter, *history: Element, n: int, sections: list[Any] | None = None
+) -> list[Element]:
+    """Have a turn with a call behind HISTORY, and return the buffer."""
+    said = assistant(thinking(f"think {n}"), "let me look", call(id=f"c{n}", path=f"{n}.txt"))
+    results = {f"c{n}": f"content {n}"}
+    chat.send(*history, message(f"prompt {n}"), sections=sections or [])
+    span = rebuilt(said, results, backwards=False)
+    chat.loop(
+        *looped(said, results, streamed=False, api=chat.api), span=span, response=[said],
+        sections=sections or [],
+    )  # fmt: skip
+    chat.end(plain(f"answer {n}"), response=[assistant(f"answer {n}")])
+    return [*history, message(f"prompt {n}"), *span, plain(f"answer {n}")]
+
+
+# Opening (adapter.md H4)
+
+
+def opening(store: Store, file: Path | str, id: str = "") -> Any:
+    return Adapter(store, id=id).call("conversation/open", id=id, file=str(file))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    files = {name: tmp_path / f"{name}.org" for name in "abc"}
+    for file in files.values():
+        file.touch()
+    return files
+
+
+def test_a_copy_is_a_fork_while_its_original_is_there(store: Store, files: dict[str, Path]):
+    """H4, L2."""
+    origin = opening(store, files["a"])
+
+    copy = opening(store, files["b"], origin.id)
+
+    assert copy.forked == origin.id
+    assert copy.id != origin.id
+
+
+def test_a_file_whose_original_is_gone_was_moved(store: Store, files: dict[str, Path]):
+    """H4."""
+    origin = opening(store, files["a"])
+    files["a"].unlink()
+
+    moved = opening(store, files["b"], origin.id)
+
+    assert (moved.id, moved.forked) == (origin.id, "")
+    assert opening(store, files["b"]).id == origin.id, "found by its new file"
+
+
+def test_an_original_that_comes_back_is_a_fork(store: Store, files: dict[str, Path]):
+    """H4: the two diverge, whichever is opened first."""
+    origin = opening(store, files["a"])
+    files["a"].unlink()
+    opening(store, files["b"], origin.id)
+    files["a"].touch()
+
+    back = opening(store, files["a"], origin.id)
+
+    assert back.forked == origin.id
+    assert opening(store, files["b"], origin.id).forked == ""
+
+
+def test_of_two_copies_without_their_original_one_is_a_fork(store: Store, files: dict[str, Path]):
+    """H4."""
+    origin = opening(store, files["a"])
+    files["a"].unlink()
+    opened = [opening(store, files[name], origin.id).forked for name in "bc"]
+
+    assert opened == ["", origin.id]
+
+
+def test_of_two_copies_opened_at_the_same_time_one_is_a_fork(store: Store, files: dict[str, Path]):
+    """H4: another Emacs opens its copy after this one has looked and before it writes."""
+    origin = opening(store, "")
+    other = Adapter(store, origin.id)
+    found: list[Any] = []
+
+    def open_other() -> None:
+        found.append(other.call("conversation/open", id=origin.id, file=str(files["b"])))
+
+    with before_writing(open_other):
+        mine = opening(store, files["a"], origin.id)
+
+    assert [found[0].forked, mine.forked] == ["", origin.id]
+
+
+@contextmanager
+def before_writing(action: Callable[[], object]) -> Iterator[None]:
+    """Run ACTION right before the next write transaction."""
+    original = environment.Environment.write
+    with pytest.MonkeyPatch.context() as patch:
+
+        def write(env: environment.Environment, apply: Any) -> Any:
+            patch.undo()
+            action()
+            return original(env, apply)
+
+        patch.setattr(environment.Environment, "write", write)
+        yield
+
+
+def test_a_copy_that_was_not_saved_is_the_same_fork_again(store: Store, files: dict[str, Path]):
+    """H4: until it has sent something of its own."""
+    chat = Adapter(store)
+    chat.call("conversation/open", id=chat.id, file=str(files["a"]))
+    first = opening(store, files["b"], chat.id)
+    talk(chat, [(U1, A1)])
+
+    again = opening(store, files["b"], chat.id)
+
+    assert (again.id, again.rows) == (first.id, 3), "and shares what was said since"
+
+
+# Forking (rule L2)
+
+
+def test_fork_shares_the_past_and_copies_nothing(store: Store, chat: Adapter):
+    """L2."""
+    history = talk(chat, [(U1, A1), (U2, A2)], sections=[ENV])
+    before = objects(store)
+
+    made = chat.call("conversation/fork", id=chat.id, title="another way", file="/x/b.org")
+    other = Adapter(store, made.id)
+    theirs = other.send(*history, U3, sections=[ENV])
+    mine = chat.send(*history, U4, sections=[ENV])
+
+    assert made.forked == chat.id
+    assert not theirs.due
+    assert theirs.array[:-1] == mine.array[:-1]
+    assert head(store, made.id).files == ("/x/b.org",)
+    assert len(objects(store)) == len(before) + 2, "the two prompts"
+    assert store.check() == ()
+
+
+def test_an_unknown_conversation_is_not_forked(chat: Adapter):
+    with pytest.raises(UnknownConversation):
+        chat.call("conversation/fork", id="f" * 32)
+
+
+# What a summary is written from (rule L1)
+
+
+def test_offer_holds_guidance_and_what_was_said_and_no_metadata(store: Store, chat: Adapter):
+    """L1: decoded; without ids, signatures, digests and reasoning."""
+    goal = section("goal", "be brief", kind="guidance")
+    skills = section("skills", None)
+    history = talk(chat, [(U1, A1)], sections=[section("env", "rain"), goal, skills])
+    history = use_tool(chat, *history, n=2, sections=[ENV, goal, skills])
+    before = json.dumps([row.exact.hex() for row in rows(store, chat.id)])
+
+    offered = offer(chat, *history)
+
+    assert "## Goal\nbe brief" in offered.text
+    assert "## Env\nsunny" in offered.text
+    assert "rain" not in offered.text, "replaced by what came later"
+    assert "Skills" not in offered.text, "there is nothing of it"
+    for said in ("User:\nprompt 1", "Assistant:\nanswer 1", "let me look", "content 2", "2.txt"):
+        assert said in offered.text
+    for hidden in ("c2", "sig", "hm", "think 2", "system-reminder", "signature"):
+        assert hidden not in offered.text
+    assert not any(word in offered.text for word in json.loads(before))
+    assert offered.rows == len(rows(store, chat.id))
+    assert offered.guidance > 0
+    assert offered.conversation > 0
+    assert offered.tools > 0
+    assert not offered.retired
+    assert head(store, chat.id).retired == ()
+
+
+def rows(store: Store, id: str) -> list[Any]:
+    with store.read() as reader:
+        return list(reader.rows(id))
+
+
+def test_offer_up_to_a_row_is_that_of_the_messages_up_to_it(chat: Adapter):
+    """L1."""
+    history = use_tool(chat, n=1)
+    chat.send(*history, U2)
+    by_messages = offer(chat, *history)
+
+    by_row = offer(chat, row=by_messages.row)
+
+    # What the provider sent stands for what the buffer shows of it.
+    assert by_row.text == by_messages.text
+    assert by_row.rows == by_messages.rows
+
+
+def test_estimates_count_bodies(chat: Adapter):
+    """L1: metadata costs nothing there."""
+    history = talk(chat, [(U1, plain("word " * 1_000))])
+    short = offer(chat, U1).conversation
+
+    assert 900 < offer(chat, *history).conversation - short < 1_400
+
+
+def test_results_are_bounded_and_newer_ones_come_first(chat: Adapter):
+    """L1: what is left out is counted."""
+    said = assistant(*[call(id=f"c{n}", n=n) for n in range(30)])
+    results = result(
+        *[f"begin {n} " + "x" * 5_000 for n in range(30)], ids=[f"c{n}" for n in range(30)]
+    )
+    chat.send(U1)
+    chat.loop(said, results)
+
+    offered = offer(chat, U1, said, results)
+
+    assert "begin 29 " in offered.text
+    assert "begin 0 " not in offered.text
+    assert f"[{len('begin 0 ') + 5_000} characters left out]" in offered.text
+    assert len(offered.text) < 40_000
+
+
+def test_a_history_does_not_end_inside_an_exchange(chat: Adapter):
+    """L1: calls and results stay together."""
+    said = assistant(call(id="c1"))
+    chat.send(U1)
+    chat.loop(said, result("done"))
+    opens = next(row.id for row in rows(chat.store, chat.id) if row.role == "assistant")
+
+    with pytest.raises(InvalidParams):
+        offer(chat, U1, said)
+    with pytest.raises(InvalidParams):
+        offer(chat, row=opens)
+    with pytest.raises(InvalidParams):
+        offer(chat, row=99)
+
+
+def test_history_that_was_never_sent_is_offered_and_not_retired(store: Store, chat: Adapter):
+    """F10: nothing is invented for it."""
+    chat.send(U1)
+
+    offered = offer(chat, U3, A3)
+
+    assert (offered.row, offered.rows) == (0, 0)
+    assert "prompt 3" in offered.text
+    with pytest.raises(InvalidParams):
+        offer(chat, U3, A3, confirm=True)
+    assert head(store, chat.id).retired == ()
+
+
+# Retired history (rule L1)
+
+
+def test_after_it_current_sections_are_due_and_the_tail_keeps_its_fragments(
+    store: Store, chat: Adapter
+):
+    """L1, A1."""
+    old = use_tool(chat, n=1, sections=[ENV])
+    whole = use_tool(chat, *old, n=2, sections=[ENV])
+    tail = whole[len(old) :]
+    retire(chat, *old)
+
+    sent = chat.send(SUMMARY, *tail, U3, sections=[ENV])
+
+    assert sent.due == {"env": "missing"}
+    assert sent.result.replayed == 2, "the call with its result, and the answer"
+    assert b"think 2" in b"".join(sent.array)
+    assert not [word for word in ("prompt 1", "content 1") if word.encode() in b"".join(sent.array)]
+    assert store.check() == ()
+
+
+def test_a_prompt_that_says_the_same_brings_nothing_back(chat: Adapter):
+    """L1: though its row could be matched."""
+    yes = message("yes")
+    history = talk(chat, [(U1, A1), (yes, A2)], sections=[ENV])
+    retire(chat, *history)
+
+    sent = chat.send(yes, sections=[ENV])
+
+    assert sent.due == {"env": "missing"}
+    assert sent.texts() == ["yes", "[Env]"]
+    assert head(chat.store, chat.id).retired
+
+
+def test_a_delivery_at_the_seam_goes_with_the_history_before_it(store: Store, chat: Adapter):
+    """L1, A1: what follows it does not keep it."""
+    said, results = assistant("looking", call(id="c1")), result("done")
+    chat.send(U1)
+    chat.loop(said, results, sections=[section("env", "rain")])
+    chat.send(U1, said, results, U2, sections=[section("env", "rain")])
+    chat.end(A2)
+    retire(chat, U1, said, results)
+
+    sent = chat.send(SUMMARY, plain("noted"), U2, A2, U3, sections=[ENV])
+
+    assert b"rain" not in b"".join(sent.array)
+    assert sent.due == {"env": "missing"}
+    lifecycle.collect(store, 2.0 + GRACE * DAY)
+    again = chat.prepare(SUMMARY, plain("noted"), U2, A2, U4, sections=[ENV])
+    assert not again.result.reasons
+
+
+def test_a_delivery_behind_what_is_taken_over_stands_again(store: Store, chat: Adapter):
+    """L1, Q1: the retired history is in front of what the client sends."""
+    chat.send(U1, sections=[ENV])
+    chat.end(A1)
+    retire(chat, U1)
+
+    sent = chat.send(U1, plain("edited"), U2, sections=[ENV])
+
+    assert not sent.due
+    assert sent.texts() == ["prompt 1", "[Env]", "edited", "prompt 2"]
+    assert head(store, chat.id).retired == ()
+
+
+def test_undo_brings_the_old_payload_back_and_ends_the_retirement(store: Store, chat: Adapter):
+    """L1: with its deliveries and fragments, byte for byte, also from the disk."""
+    old = use_tool(chat, n=1, sections=[ENV])
+    whole = use_tool(chat, *old, n=2, sections=[ENV])
+    before = chat.prepare(*whole, U3, sections=[ENV]).array
+    retire(chat, *old)
+    chat.send(SUMMARY, *whole[len(old) :], U3, sections=[ENV])
+    chat.restart()
+
+    undone = chat.prepare(*whole, U4, sections=[ENV])
+    assert undone.array[:-1] == before[:-1]
+    assert not undone.due
+    assert head(store, chat.id).retired, "it is prepared and not yet sent"
+
+    chat.commit(undone)
+    assert head(store, chat.id).retired == ()
+    assert store.collect(retired_before=1e12).rows == 0
+
+
+def test_undo_right_away_takes_the_delta_over(store: Store, chat: Adapter):
+    """L1, Q1: nothing was sent between."""
+    history = use_tool(chat, n=1, sections=[ENV])
+    before = chat.send(*history, U2, sections=[ENV])
+    chat.end(A2)
+    retire(chat, *history)
+
+    undone = chat.send(*history, U2, A2, U3, sections=[ENV])
+
+    assert undone.array[: len(before.array)] == before.array
+    assert not undone.due
+    assert head(store, chat.id).retired == ()
+
+
+def test_a_second_retirement_leaves_the_first(store: Store, chat: Adapter):
+    """L1: undoing one brings back what it took, and no more."""
+    first = talk(chat, [(U1, A1)], sections=[ENV])
+    retire(chat, *first)
+    second = [SUMMARY, plain("noted")]
+    chat.send(*second, U2, sections=[ENV])
+    chat.end(A2)
+    before = chat.prepare(*second, U2, A2, U3, sections=[ENV]).array
+    retire(chat, *second, U2, A2)
+    chat.send(message("shorter still"), U3, sections=[ENV])
+
+    assert chat.send(*second, U2, A2, U3, sections=[ENV]).array == before
+    assert [each.end for each in head(store, chat.id).retired] == [(1, 3)]
+
+
+def test_retirement_is_refused_while_another_writes_and_tried_again(store: Store, chat: Adapter):
+    """L1, L4."""
+    history = talk(chat, [(U1, A1)])
+    other = Adapter(store, chat.id)
+
+    with before_writing(lambda: other.send(*history, U2)):
+        retire(chat, *history)
+
+    assert len(head(store, chat.id).retired) == 1
+    assert head(store, chat.id).turns == 2
+
+
+def test_a_system_prompt_in_the_array_stays(store: Store):
+    """L1: the next payload has it too."""
+    chat = Adapter(store, api="openai")
+    system = {"role": "system", "content": "you help"}
+    chat.send(system, U1)
+    chat.end(A1)
+    retire(chat, system, U1, A1)
+
+    chat.send(system, SUMMARY)
+
+    assert [each.rows for each in head(store, chat.id).retired] == [((2, 3),)]
+
+
+# Collecting it (rule L6)
+
+
+def test_retired_history_is_collected_after_the_grace_and_undo_delivers_again(
+    store: Store, chat: Adapter
+):
+    """L1, L6, A4: what was collected counts as absent."""
+    old = use_tool(chat, n=1, sections=[ENV])
+    whole = use_tool(chat, *old, n=2, sections=[ENV])
+    tail = whole[len(old) :]
+    retire(chat, *old)
+    chat.send(SUMMARY, *tail, U3, sections=[ENV])
+    chat.end(A3)
+
+    assert lifecycle.collect(store, 1.0 + GRACE * DAY).rows == 0
+    assert lifecycle.collect(store, 2.0 + GRACE * DAY).rows > 0
+    data = b"".join(objects(store))
+    assert b"content 1" not in data
+    assert b"content 2" in data
+    assert store.check() == ()
+
+    after = chat.send(SUMMARY, *tail, U3, A3, U4, sections=[ENV])
+    assert not after.due
+    assert after.result.replayed == 2
+    undone = chat.send(*whole, U3, sections=[ENV])
+    assert "think 1" not in str(undone.array)
+    assert b"let me look" in b"".join(undone.array), "as gptel built it"
+    assert store.check() == ()
+    chat.call("inspect/explain", id=chat.id, limit=100)
+
+
+def test_a_reminder_of_collected_history_does_not_fire_again(store: Store, chat: Adapter):
+    """D8."""
+    tips = [reminder("tip")]
+    history = talk(chat, [(U1, A1)], reminders=tips)
+    retire(chat, *history)
+    chat.send(SUMMARY, reminders=tips)
+    lifecycle.collect(store, 2.0 + GRACE * DAY)
+    chat.restart()
+
+    assert chat.send(SUMMARY, A2, U3, reminders=tips).result.reminders == ()
+
+
+@pytest.mark.parametrize(
+    ("days", "stored", "goes"), [(2, 0, 1), (None, 2, 1), (None, 0, 0), (0, 2, 0)]
+)
+def test_unused_conversations_go_where_the_option_or_the_setting_says(
+    store: Store, chat: Adapter, days: int | None, stored: int, goes: int
+):
+    """L6."""
+    talk(chat, [(U1, A1)])
+    store.write(lambda writer: writer.put_settings({"keep.days": stored}))
+
+    freed = lifecycle.collect(store, 1.0 + 3 * DAY, days=days)
+
+    assert len(freed.conversations) == goes
+
+
+# Forgetting (rule Z2)
+
+
+def test_forgetting_leaves_none_of_the_text_in_any_file(store: Store, chat: Adapter):
+    """Z2: nor of a fork once the last one went."""
+    secret = message("the secret of the whole conversation")
+    history = [secret, plain("another secret")]
+    chat.send(secret, sections=[section("env", "a secret section")])
+    chat.end(history[1])
+    chat.call("output/save", conversation=chat.id, tool="read", body="a secret line\n" * 2_000)
+    retire(chat, *history)
+    fork = chat.call("conversation/fork", id=chat.id, title="secret title")
+    Adapter(store, fork.id).send(*history, message("secret of the fork"))
+
+    chat.call("conversation/forget", id=chat.id)
+    assert any(b"secret" in data for data in contents(store.path)), "the fork shares it"
+    Adapter(store, fork.id).call("conversation/forget", id=fork.id)
+    store.compact()
+
+    assert not [data for data in contents(store.path) if b"secret" in data]
+
+
+def contents(directory: Path) -> list[bytes]:
+    return [
+        file.read_bytes()
+        for file in directory.rglob("*")
+        if file.is_file() and "lock" not in file.name
+    ]
