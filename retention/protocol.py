@@ -657,6 +657,59 @@ class InspectExplain(Params, frozen=True):
     limit: int = 1
 
 
+class ReceiptOffer(Params, frozen=True):
+    """What an engine that owns its history could be told now (rule X1).
+
+    `boundary` is where the text would go: "prompt" (a turn begins), "results" or "compacted" (the
+    engine has dropped its history).  `limit` is what the engine takes whole, in UTF-16 code units;
+    0 is any length.  `wrapped`: the engine puts the text into a reminder of its own.
+    """
+
+    conversation: str
+    sections: tuple[Section, ...] | File = ()
+    reminders: tuple[Reminder, ...] | File = ()
+    boundary: str = "prompt"
+    limit: int = 0
+    wrapped: bool = False
+
+
+class ReceiptOffered(Result, frozen=True):
+    """The exact text to give to the engine, and the id of the `offer`; neither if nothing is due.
+
+    `waiting` is what was due and is not in it, "oversized" or "no_room": "NAME: SIZE of LIMIT".
+    """
+
+    offer: str = ""
+    text: str = ""
+    text_file: File | None = None
+    sections: tuple[DeliveredSection, ...] = ()
+    reminders: tuple[str, ...] = ()
+    waiting: tuple[Reason, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+class ReceiptAcknowledge(Params, frozen=True):
+    """The engine's echo of an offer: `text` as it was recorded, `ok` whether that succeeded.
+
+    `echo` is the engine's name of the record, if it has one: it acknowledges one offer.
+    """
+
+    conversation: str
+    offer: str
+    text: Text
+    ok: bool = True
+    echo: str = ""
+
+
+class ReceiptAcknowledged(Result, frozen=True):
+    """Whether the offer counts as delivered; `why` not: foreign, failed, duplicate, partial or
+    altered.
+    """
+
+    accepted: bool
+    why: str = ""
+
+
 METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "initialize": (Initialize, Initialized),
     "shutdown": (Empty, Done),
@@ -690,4 +743,6 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "inspect/requests": (InspectStatus, None),
     "inspect/explain": (InspectExplain, None),
     "inspect/check": (Empty, None),
+    "receipt/offer": (ReceiptOffer, ReceiptOffered),
+    "receipt/acknowledge": (ReceiptAcknowledge, ReceiptAcknowledged),
 }

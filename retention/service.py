@@ -24,6 +24,7 @@ from retention import (
     lifecycle,
     outputs,
     planning,
+    receipts,
     settling,
     summarizing,
 )
@@ -119,6 +120,10 @@ from retention.protocol import (
     PlanId,
     Prepare,
     Prepared,
+    ReceiptAcknowledge,
+    ReceiptAcknowledged,
+    ReceiptOffer,
+    ReceiptOffered,
     Refused,
     RefusedStep,
     ResponseRecord,
@@ -250,6 +255,8 @@ class Service:
             "output/recall": self.output_recall,
             "output/search": self.output_search,
             "output/list": self.output_list,
+            "receipt/offer": self.receipt_offer,
+            "receipt/acknowledge": self.receipt_acknowledge,
             "evidence/learn": lambda params: answering.learn(self._desk(), params),
             "evidence/search": lambda params: answering.search(self._desk(), params),
             "evidence/chunks": lambda params: answering.chunks(self._desk(), params),
@@ -932,6 +939,35 @@ class Service:
             "stats": msgspec.to_builtins(stats),
             "high_rate": outputs.HIGH_RATE,
         }
+
+    # Engines that own their history
+
+    def receipt_offer(self, params: ReceiptOffer) -> ReceiptOffered:
+        """Offer what is due as one exact text; all of it stays due until its receipt (X1, X2)."""
+        offered = receipts.offer(
+            self.store, params.conversation,
+            receipts.Observed(
+                sections=self._listed(params.sections, Section),
+                reminders=self._listed(params.reminders, Reminder),
+            ),
+            receipts.Boundary(kind=params.boundary, limit=params.limit, wrapped=params.wrapped),
+            self.clock(),
+        )  # fmt: skip
+        text, file = self._handed(offered.text)
+        return ReceiptOffered(
+            offer=offered.id, text=text, text_file=file, reminders=offered.reminders,
+            sections=tuple(DeliveredSection(name=name, reason=why) for name, why in offered.due),
+            waiting=offered.waiting, reasons=offered.reasons,
+        )  # fmt: skip
+
+    def receipt_acknowledge(self, params: ReceiptAcknowledge) -> ReceiptAcknowledged:
+        """Take an engine's echo of an offer, and answer whether it acknowledges it (X1)."""
+        why = receipts.acknowledge(
+            self.store, params.conversation, params.offer,
+            handover.read_text(params.text).decode("utf-8", "surrogateescape"),
+            ok=params.ok, echo=params.echo,
+        )  # fmt: skip
+        return ReceiptAcknowledged(accepted=not why, why=why)
 
     # Inspection: what the CLI and the Emacs views show
 

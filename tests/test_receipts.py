@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from retention.errors import InvalidParams, UnknownConversation
 from retention.model import Offer, Receipt
 from retention.receipts import Boundary, Observed, Offered, measure
 from retention.sections import render
+from retention.service import Service
 from retention.store import Store
 from tests.helpers import reminder, section
 from tests.store.build import dump, fork
@@ -396,3 +398,54 @@ def test_x1_engine_always_has_or_is_offered_the_current_state(
         assert opened.check() == ()
     finally:
         opened.close()
+
+
+# Over the wire
+
+
+def test_methods_offer_and_acknowledge(store: Store) -> None:
+    service = Service(store, clock=lambda: 1.0, random_id=lambda: "f" * 32)
+
+    def call(method: str, **params: Any) -> Any:
+        return service.call(method, json.dumps(params).encode())
+
+    call("initialize", protocol=1)
+    id = call("conversation/open").id
+    env = {"name": "env", "title": "Env", "body": "one"}
+    tip = {"key": "tip", "body": "mind this"}
+    large = {"name": "large", "title": "Large", "body": "x" * 400}
+    offered = call(
+        "receipt/offer", conversation=id, sections=[env, large], reminders=[tip], limit=400,
+    )  # fmt: skip
+    assert [(s.name, s.reason) for s in offered.sections] == [("env", "new")]
+    assert offered.reminders == ("tip",)
+    assert offered.waiting[0].code == "oversized"
+
+    receipt = {"conversation": id, "offer": offered.offer}
+    failed = call("receipt/acknowledge", **receipt, text=offered.text, ok=False)
+    assert (failed.accepted, failed.why) == (False, "failed")
+    taken = call("receipt/acknowledge", **receipt, text=offered.text)
+    assert (taken.accepted, taken.why) == (True, "")
+    assert call("receipt/offer", conversation=id, sections=[env], boundary="results").text == ""
+    again = call("receipt/offer", conversation=id, sections=[env], boundary="compacted")
+    assert [(s.name, s.reason) for s in again.sections] == [("env", "missing")]
+
+
+def test_large_texts_are_handed_over(store: Store, tmp_path: Path) -> None:
+    service = Service(store, clock=lambda: 1.0, random_id=lambda: "f" * 32)
+    (tmp_path / "files").mkdir(mode=0o700)
+    service.call(
+        "initialize", json.dumps({"protocol": 1, "handover": f"{tmp_path}/files"}).encode()
+    )
+    service.call("conversation/open", b"{}")
+    params = {
+        "conversation": "f" * 32,
+        "sections": [{"name": "l", "title": "L", "body": "x" * 20_000}],
+    }
+    offered = service.call("receipt/offer", json.dumps(params).encode())
+
+    assert offered.text == ""
+    assert offered.text_file is not None
+    echo = {"file": offered.text_file.file, "bytes": offered.text_file.bytes}
+    receipt = {"conversation": "f" * 32, "offer": offered.offer, "text": echo}
+    assert service.call("receipt/acknowledge", json.dumps(receipt).encode()).accepted
