@@ -24,7 +24,7 @@ from retention.errors import (
     UnknownObject,
     UnsupportedProvider,
 )
-from retention.evidence import chatfiles, chunking, conversations, runs
+from retention.evidence import chunking, conversations, runs
 from retention.evidence import views as views_of
 from retention.evidence.snapshots import Piece, Snapshot, Span, join_pieces
 from retention.index import Document, Entry, Index
@@ -265,6 +265,8 @@ def learn_file(store: Store, index: Index, path: Path, *, chosen: bool) -> list[
     text = decode(data)
     if runs.is_log(text):
         return [_learn_log(store, index, path, text)]
+    from retention.evidence import chatfiles  # noqa: PLC0415 - what a backend's start can do without
+
     chat = chatfiles.read_chat(data, path.name)
     if not chat.is_chat and not chosen:
         return []
