@@ -366,6 +366,7 @@ def test_a_delivery_at_the_seam_goes_with_the_history_before_it(store: Store, ch
     assert b"rain" not in b"".join(sent.array)
     assert sent.due == {"env": "missing"}
     lifecycle.collect(store, 2.0 + GRACE * DAY)
+    chat.restart()
     again = chat.prepare(SUMMARY, plain("noted"), U2, A2, U4, sections=[ENV])
     assert not again.result.reasons
 
