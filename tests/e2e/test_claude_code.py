@@ -160,6 +160,18 @@ def test_x1_prompt_that_another_hook_blocks_leaves_all_due(claude: Claude, sessi
     assert told(again, "it-is-raining", "be-brief") == {"it-is-raining": 1, "be-brief": 1}
 
 
+def test_a4_what_was_rewound_is_told_again(claude: Claude, session: str) -> None:
+    claude.ask("one", session)
+    answers = [e["uuid"] for e in claude.entries(session) if e["type"] == "assistant"]
+    weather(claude, "raining")
+    claude.ask("two", session)
+    claude.ask("three", session, "--resume-session-at", answers[-1])
+    assert standing(claude, session) == [Receipt.ACKNOWLEDGED, Receipt.LOST]
+
+    again = claude.ask("four", session)[-1]
+    assert told(again, "it-is-raining", "be-brief") == {"it-is-raining": 1, "be-brief": 1}
+
+
 def test_two_sessions_do_not_mix(claude: Claude, session: str) -> None:
     other = str(uuid.uuid4())
     claude.ask("one", session)
