@@ -612,6 +612,14 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
        (lambda () (apply #'insert pages))))
    #'gptel-retention-output-mode))
 
+(defun gptel-retention-inspect-page (id answer)
+  "Return the text in ANSWER, a page of ID, without the page's heading."
+  (replace-regexp-in-string
+   (format "\\`\\[%s: characters .*\\]\n" (regexp-quote id)) ""
+   (gptel-retention-rpc-read-text
+    (or (plist-get answer :text_file) (plist-get answer :text) ""))
+   t t))
+
 (defun gptel-retention-inspect--pages (id)
   "Return the text of the output ID, a list of strings that join to it."
   (let ((offset 0) pages)
@@ -620,13 +628,7 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
                      "output/recall"
                      (list :conversation (or (gptel-retention-turn-id) "")
                            :id id :offset offset :by "user"))))
-        ;; Each page has a heading of its own.
-        (push (replace-regexp-in-string
-               (format "\\`\\[%s: characters .*\\]\n" (regexp-quote id)) ""
-               (gptel-retention-rpc-read-text
-                (or (plist-get answer :text_file) (plist-get answer :text) ""))
-               t t)
-              pages)
+        (push (gptel-retention-inspect-page id answer) pages)
         (let ((more (or (plist-get answer :more) 0)))
           (setq offset (and (> more offset) more)))))
     (nreverse pages)))

@@ -267,7 +267,8 @@ The header line tells STATE."
 (defun gptel-retention-search--show (answer problem)
   "Show ANSWER, what was found, or PROBLEM, a string or nil."
   (let* ((hits (gptel-retention-search--hits answer))
-         (count (format "%d places" (length hits))))
+         (count (format (ngettext "%d place" "%d places" (length hits))
+                        (length hits))))
     (gptel-retention-search--fill
      (if problem "failed" count)
      (lambda ()
@@ -622,10 +623,14 @@ WORDS is a regexp, or nil.  The value is as in
 (defconst gptel-retention-search--lead 2000
   "Characters of the stored text that are shown before a place at first.")
 
+(defconst gptel-retention-search--earlier 100000
+  "Characters that are read at a time of the stored text before that.
+The backend answers with more than that, if there is more.")
+
 (defvar-local gptel-retention-search--page nil
-  "What of the stored text is shown: (ID FIRST NEXT SIZE TOTAL).
+  "What of the stored text is shown: (ID FIRST NEXT TOTAL).
 That is what ID stands for from FIRST, an offset, on, up to NEXT, of
-TOTAL characters.  SIZE is that of the page that was read first.")
+TOTAL characters.")
 
 (defvar-keymap gptel-retention-search-text-mode-map
   :doc "Keymap of `gptel-retention-search-text-mode'."
@@ -666,25 +671,20 @@ TRIED are the names of the buffers in which it was not found."
 
 (defun gptel-retention-search--text-buffer (hit page first)
   "Return a buffer with PAGE of the text of HIT, that from FIRST on."
-  (let ((text (gptel-retention-search--page-text page)))
+  (let ((text (gptel-retention-inspect-page (plist-get hit :id) page)))
     (with-current-buffer (get-buffer-create
                           (format "*gptel-retention-text %s*"
                                   (plist-get hit :id)))
       (gptel-retention-search-text-mode)
       (setq gptel-retention-search--page
             (list (plist-get hit :id) first (+ first (length text))
-                  (length text) (or (plist-get page :total) 0)))
+                  (or (plist-get page :total) 0)))
       (let ((inhibit-read-only t))
         (erase-buffer)
         (insert text)
         (gptel-retention-search--highlight hit (point-min) (point-max))
         (gptel-retention-search--put-buttons hit))
       (current-buffer))))
-
-(defun gptel-retention-search--page-text (page)
-  "Return the text of PAGE, an answer of the backend."
-  (gptel-retention-rpc-read-text
-   (or (plist-get page :text_file) (plist-get page :text) "")))
 
 (defun gptel-retention-search--text-start ()
   "Return where the stored text begins in this buffer, behind a button."
@@ -695,7 +695,7 @@ TRIED are the names of the buffers in which it was not found."
 (defun gptel-retention-search--put-buttons (hit)
   "Put buttons around the text of HIT that read the rest of it.
 The header line tells what is shown."
-  (pcase-let ((`(,id ,first ,next ,_ ,total) gptel-retention-search--page))
+  (pcase-let ((`(,id ,first ,next ,total) gptel-retention-search--page))
     (setq header-line-format
           (string-replace
            "%" "%%"
@@ -721,8 +721,10 @@ With EARLIER non-nil that is what stands before the text shown."
 (defun gptel-retention-search--extend (hit earlier)
   "Read another page of the text of HIT, the one before if EARLIER."
   (pcase-let* ((shown gptel-retention-search--page)
-               (`(,id ,first ,next ,size ,_) shown)
-               (offset (if earlier (max 0 (- first size)) next)))
+               (`(,id ,first ,next ,_) shown)
+               (offset (if earlier
+                           (max 0 (- first gptel-retention-search--earlier))
+                         next)))
     (gptel-retention-search--ask
      "evidence/expand" (list :id id :offset offset :by "user")
      (lambda (page problem)
@@ -731,16 +733,16 @@ With EARLIER non-nil that is what stands before the text shown."
              ((eq shown gptel-retention-search--page)
               (gptel-retention-search--add
                hit earlier offset
-               (gptel-retention-search--page-text page))))))))
+               (gptel-retention-inspect-page id page))))))))
 
 (defun gptel-retention-search--add (hit earlier offset text)
   "Add TEXT of HIT, that from OFFSET on, to the text in this buffer.
 It stands before that if EARLIER is non-nil; then what is shown already
 is left out."
   (pcase-let ((inhibit-read-only t)
-              (`(,id ,first ,next ,size ,total) gptel-retention-search--page))
+              (`(,id ,first ,next ,total) gptel-retention-search--page))
     (when earlier
-      (setq text (substring text 0 (min (length text) (- first offset)))))
+      (setq text (substring text 0 (- first offset))))
     (save-excursion
       (gptel-retention-search--delete-buttons)
       (goto-char (if earlier (point-min) (point-max)))
@@ -749,8 +751,8 @@ is left out."
         (gptel-retention-search--highlight hit beg (point)))
       (setq gptel-retention-search--page
             (if earlier
-                (list id offset next size total)
-              (list id first (+ next (length text)) size total)))
+                (list id offset next total)
+              (list id first (+ next (length text)) total)))
       (gptel-retention-search--put-buttons hit))))
 
 (defun gptel-retention-search--delete-buttons ()
@@ -947,30 +949,33 @@ It is saved beside the conversation's id.")
 (put 'gptel-retention-search-offered 'permanent-local t)
 
 (defvar gptel-retention-search--tools nil
-  "Our tools for what was learned, once they are made.")
+  "Our tools for what was learned, once they are made.
+An alist: what else their description says, and the tools.")
 
 (defun gptel-retention-search--tools-wanted-p ()
   "Return non-nil if a new conversation is to have the tools."
   gptel-retention-evidence-tools)
 
-(defun gptel-retention-search--tools ()
+(defun gptel-retention-search--tools (before)
   "Return our tools for what was learned, a list.
-The order and every word in them are part of the prompt."
-  (or gptel-retention-search--tools
-      (setq gptel-retention-search--tools
-            (gptel-retention-search--make-tools))))
+The order and every word in them are part of the prompt.  BEFORE are our
+tools that stand before them, whose description tells how to read TOON."
+  (let ((more (if before "" (concat "\n\n" gptel-retention-tools-toon))))
+    (with-memoization (alist-get more gptel-retention-search--tools
+                                 nil nil #'equal)
+      (gptel-retention-search--make-tools more))))
 
-(defun gptel-retention-search--make-tools ()
-  "Make our tools for what was learned; return them."
+(defun gptel-retention-search--make-tools (more)
+  "Make our tools for what was learned, described with MORE; return them."
   (list
    (gptel-make-tool
     :name "search_evidence"
     :category gptel-retention-tools-category
-    :description "\
+    :description (concat "\
 Search earlier conversations, chat files, tool outputs and logs that were learned, by words and by
 meaning.  The answer has short exact excerpts, each with an id that expand_evidence takes.  Only
 what was learned is searched: an empty answer does not mean that the fact does not exist.  Then
-try other words, or look at the thing itself."
+try other words, or look at the thing itself." more)
     :args
     `((:name "query" :type string
        :description "Words to look for: names, paths, words of an error, or a question")

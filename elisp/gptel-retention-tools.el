@@ -427,7 +427,8 @@ It is saved beside the conversation's id.")
 Each is (VARIABLE PROPERTY WANTED TOOLS).  Whether a conversation has
 them is in the buffer-local VARIABLE, and saved in Org as PROPERTY.  The
 function WANTED tells whether one that begins is to have them; TOOLS
-returns them, called where the variable `gptel-tools' is the prompt's.")
+returns them, called where the variable `gptel-tools' is the prompt's,
+with those tools of ours that stand before them.")
 
 (defun gptel-retention-tools-save ()
   "Write into the buffer which of our tools this conversation has.
@@ -494,12 +495,14 @@ It does as long as it has no id."
 (defun gptel-retention-tools--offer (prompt kinds)
   "Put our tools of KINDS behind the other tools of the buffer PROMPT."
   (with-current-buffer prompt
-    (when-let* ((own (seq-mapcat (lambda (kind) (funcall (nth 3 kind)))
-                                 kinds)))
-      (setq-local gptel-tools
-                  (append (seq-difference gptel-tools own #'eq) own)))))
+    (let (own)
+      (dolist (kind kinds)
+        (setq own (append own (funcall (nth 3 kind) own))))
+      (when own
+        (setq-local gptel-tools
+                    (append (seq-difference gptel-tools own #'eq) own))))))
 
-(defconst gptel-retention-tools--toon "\
+(defconst gptel-retention-tools-toon "\
 Structured results are in TOON: `key: value`, two spaces of indentation for each level.
 `key[3]: a,b,c` is a list of 3 values.  `key[3]:` starts a list of 3 items, each behind `- `.
 `key[3]{a,b}:` starts a table of 3 rows: the columns are a and b, each row is one indented line.
@@ -512,7 +515,7 @@ It is the text of the backend's module for that notation.")
 (defvar gptel-retention-tools--made nil
   "Our tools for outputs, once they are made.")
 
-(defun gptel-retention-tools--own ()
+(defun gptel-retention-tools--own (_before)
   "Return our tools for outputs, a list, if the prompt has any tools.
 The order and every word in them are part of the prompt."
   (and gptel-tools
@@ -531,7 +534,7 @@ Return a part of a stored tool output, exactly as the tool wrote it.  A long out
 an excerpt that names the id of the output and of the segments left out; the whole is stored.
 Ask for one segment, or a range of lines, or the lines that match a pattern; with the id alone
 for the text from its start.  An answer that had to be cut says at which offset to go on.\n\n"
-                         gptel-retention-tools--toon)
+                         gptel-retention-tools-toon)
     :args
     '((:name "id" :type string
        :description "Id of the output, as the excerpt names it")

@@ -257,7 +257,7 @@ one line
                        (vector (search-tests-hit :title "Büild")))
                       'utf-8)))]))
     (with-current-buffer (search-tests-run)
-      (should (string-prefix-p "1 places\n\nBüild  " (search-tests-text))))))
+      (should (string-prefix-p "1 place\n\nBüild  " (search-tests-text))))))
 
 (ert-deftest search-shows-the-last-question ()
   "An answer to an earlier question that comes late is not shown."
@@ -499,19 +499,18 @@ the stored text")))))))
   (let* ((all (apply #'concat (mapcar (lambda (n) (format "line %04d é\n" n))
                                       (number-sequence 0 999))))
          (at (string-search "line 0600" all))
-         (page (lambda (from to &optional more)
-                 (if (> (- to from) 3000)
-                     `(:file (:text_file ,(substring all from to))
-                       :result (:total ,(length all) :more ,(or more 0)))
-                   `(:result (:text ,(substring all from to)
-                              :total ,(length all) :more ,(or more 0)))))))
+         (page (lambda (from to more)
+                 `(:file (:text_file
+                          ,(format "[c1: characters %d-%d of 9; x]\n%s"
+                                   from to (substring all from to)))
+                   :result (:total ,(length all) :more ,more)))))
     (search-tests-with
         `(,@(search-tests-script
              (search-tests-hit :at at :excerpt "line 0600 é"
                                :words ["0600"]))
           ("evidence/expand"
            . [,(funcall page (- at 2000) 9000 9000)
-              ,(funcall page 9000 (length all))]))
+              ,(funcall page 9000 (length all) 0)]))
       (pcase-let ((`(,buffer ,rest ,said) (search-tests-go)))
         (should (equal rest "line 0600 é"))
         (should-not said)
@@ -539,7 +538,8 @@ the stored text")))))))
 
 (ert-deftest search-joins-earlier-pages ()
   "Earlier pages are put in front, without what is shown already."
-  (let* ((all (apply #'concat (mapcar (lambda (n) (format "line %04d\n" n))
+  (let* ((gptel-retention-search--earlier 1500)
+         (all (apply #'concat (mapcar (lambda (n) (format "line %04d\n" n))
                                       (number-sequence 0 499))))
          (at 4500)
          (page (lambda (from)
@@ -882,6 +882,24 @@ give to the next request")))
       (should (equal '((:id "c1" :offset 5 :cap 0 :by "model")
                        (:id "c9" :offset 0 :cap 0 :by "model"))
                      (turn-tests-params "evidence/expand"))))))
+
+(ert-deftest search-tools-tell-how-to-read-toon-once ()
+  "T6: the first of our tools tells it, and no other."
+  (pcase-dolist (`(,outputs . ,teller) '((t . "recall_output")
+                                         (nil . "search_evidence")))
+    (tools-tests-with [(:text "1.")] nil
+      (let ((gptel-retention-evidence-tools t)
+            (gptel-retention-output-tools outputs))
+        (tools-tests-send "one"))
+      (should (equal (list teller)
+                     (cl-loop for tool across (plist-get
+                                               (car (tools-tests-requests))
+                                               :tools)
+                              for function = (plist-get tool :function)
+                              when (string-search
+                                    gptel-retention-tools-toon
+                                    (plist-get function :description))
+                              collect (plist-get function :name)))))))
 
 (ert-deftest search-menu-has-its-commands ()
   "The menu leads to searching, resuming and learning."
