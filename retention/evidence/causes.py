@@ -144,7 +144,7 @@ def _error_lines(text: str) -> Iterator[str]:
     lines = [line.strip() for line in clean_log(text).split("\n")]
     yield from filter(_COINED.match, lines)
     for line in lines:
-        yield from filter(None, map(str.strip, line.split(MARKER)[1:]))
+        yield from map(str.strip, line.split(MARKER)[1:])
 
 
 def _is_verifiable(line: str) -> bool:

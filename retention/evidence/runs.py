@@ -26,7 +26,7 @@ CONTEXT: Final = 3  # lines before the first marker of a group that go with the 
 RUN: Final = re.compile(r"(?<!\w)(?:R-[0-9]{3,5}|[0-9]{8,})(?!\w)")  # a run's id, in any text
 
 _HEAD = re.compile(
-    r"\ufeff*+(?P<job>[^\t\n]++)\t(?P<step>[^\t\n]++)\t\ufeff*\d{4}-\d\d-\d\dT[\d:.]+Z ?", re.ASCII
+    r"\ufeff*+(?P<job>[^\t\n]+)\t(?P<step>[^\t\n]+)\t\ufeff*\d{4}-\d\d-\d\dT[\d:.]+Z ?", re.ASCII
 )
 _SAMPLE: Final = 8_192  # code points of a text that tell whether it is a log
 

@@ -105,7 +105,7 @@ def test_a_failed_run_without_errors_is_its_row():
         (['##[error]no "x"'], ""),
         (["##[error]Сборка не удалась", "##[error]— * —"], ""),
         (["##[error]\x1b[31mdisk\x1b[0m full\r"], "disk full"),
-        (["step says ##[error]disk full"], "disk full"),
+        (["step says ##[error]  disk full "], "disk full"),
         (["disk full", "failed"], ""),
     ],
 )
@@ -357,6 +357,7 @@ def test_a_quotation_is_exact():
         ("exit code -1", ("2",)),
         ("exit code -1", ("1", "2")),
         ("exit code -1", ("3",)),
+        ("exit code -1", ()),
         (" \n", ("1",)),
         ("", ("1",)),
     ]:

@@ -48,6 +48,16 @@ def spans(text, **more):
     ]
 
 
+@pytest.fixture
+def tokyo(monkeypatch):
+    """Set the machine's zone, which no result may depend on."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 # The committed logs
 
 
@@ -107,6 +117,7 @@ def test_a_group_is_cut_three_lines_before_its_first_error():
 
 def test_an_error_with_no_more_than_its_context_before_it_has_no_preamble():
     assert spans(log("a", "b", "c", "##[error]x")) == [("error1", 1, 4)]
+    assert spans(log("##[error]x", *"abcdefgh")) == [("error1", 1, 9)]
 
 
 def test_the_context_does_not_reach_into_the_group_before():
@@ -322,6 +333,6 @@ def test_what_are_no_facts_of_a_run_is_refused(data):
         ("", None),
     ],
 )
-def test_times_are_read_with_their_zone(text, seconds):
+def test_times_are_read_with_their_zone(text, seconds, tokyo):
     assert parse_time(text) == seconds
     assert started_at(Run(id=PAGES, started=text)) == (seconds or 0.0)
