@@ -13,6 +13,7 @@ import msgspec
 
 from retention.arrays import Item, Read, Sent
 from retention.digest import Digest
+from retention.estimating import estimate_size
 from retention.model import (
     START,
     Cause,
@@ -30,7 +31,6 @@ CONTEXT = 60  # characters shown on either side of a difference
 VALUE = 40  # characters of a parameter's value in `Continuity.detail`
 NAMES = 3  # tools named in `Continuity.detail` for each kind of change
 PATH = 200  # characters of a path; names inside a call's arguments are the model's own
-BYTES_PER_TOKEN = 4
 
 
 class Compared(Struct, frozen=True):
@@ -42,15 +42,6 @@ class Compared(Struct, frozen=True):
     head: Head | None
     sent: Sent
     reasons: tuple[Reason, ...] = ()
-
-
-def estimate_tokens(size: int) -> int:
-    """Return about how many tokens SIZE bytes of JSON are, on any provider's tokenizer.
-
-    The one estimate of this package: four bytes a token, as in English prose.  Code and other
-    scripts take more tokens, so that what it predicts errs on the low side.
-    """
-    return size // BYTES_PER_TOKEN
 
 
 # What differs
@@ -81,7 +72,7 @@ def compare(
         found,
         reused=sum(sizes[2:kept]),
         total=total,
-        tokens=estimate_tokens(sum(sizes[:kept])),
+        tokens=estimate_size(sum(sizes[:kept])),
     )
 
 

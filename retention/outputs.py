@@ -13,6 +13,7 @@ import msgspec
 
 from retention.digest import Digest
 from retention.errors import DamagedObject, InvalidParams, UnknownConversation, UnknownObject
+from retention.estimating import estimate_size
 from retention.model import Output, Struct
 from retention.rendering import CAP_VARIABLE, result_cap
 from retention.saver import asking, excerpting, recalling
@@ -23,7 +24,6 @@ from retention.store import Store, Writer
 
 EARLIER = 1_000  # newest outputs of a conversation among which an equal one is looked for
 JUDGED = ("format", "segments", "generic")  # strategies that a model's scores may replace
-BYTES_PER_TOKEN = 4  # of an estimate, as in continuity
 HIGH_RATE = 0.1  # a recall rate above it means that too little is shown (O8)
 
 
@@ -302,7 +302,7 @@ def count_outputs(outputs: Sequence[Output], turns: int, least: int) -> Stats:
         chars=sum(output.chars for output in outputs),
         shown=sum(output.shown for output in outputs),
         token_turns=sum(
-            (output.chars - output.shown) // BYTES_PER_TOKEN * max(1, turns - output.turn + 1)
+            estimate_size(output.chars - output.shown) * max(1, turns - output.turn + 1)
             for output in saved
             if not output.whole_recalls
         ),

@@ -13,12 +13,12 @@ from retention.continuity import (
     PATH,
     Compared,
     compare,
-    estimate_tokens,
     judge,
     minimum_tokens,
     sentence,
 )
 from retention.digest import Digest, digest
+from retention.estimating import estimate_size
 from retention.model import START, Cause, Continuity, Face, Message, Reason, Role, Usage
 from retention.providers import Head, choose
 from tests.helpers import assistant, call, encode, identity, message, result
@@ -193,7 +193,7 @@ def test_a_request_that_only_adds_repeats_all_with_tools_and_system() -> None:
         cause=Cause.NONE,
         reused=size,
         total=size + U2.message.size,
-        tokens=estimate_tokens(size + 120),
+        tokens=estimate_size(size + 120),
     )
 
 
