@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from retention import learning
 from retention.encoding import Json
 from retention.errors import DamagedObject, InvalidParams, StoreError, UnknownObject
@@ -176,16 +178,20 @@ class Text(NamedTuple):
 def find_text(store: Store, id: str) -> Text:
     """Return what ID names: a source, or a chunk by its name or number; raise UnknownObject."""
     with store.read() as reader:
-        source = find_source(reader, id)
-        if source is not None:
-            return Text(id, source, 0, learning.read_text(reader, source))
-        name, _, part = id.rpartition(":")
-        source = find_source(reader, name) if name else None
-        number = _number(source, part) if source else None
-        if source is None or number is None:
-            raise UnknownObject(f"no evidence {id!r}")
-        chunk = source.chunks[number]
-        text = learning.read_text(reader, source, chunk.start, chunk.end)
+        return _read(reader, id)
+
+
+def _read(reader: Reader, id: str) -> Text:
+    source = find_source(reader, id)
+    if source is not None:
+        return Text(id, source, 0, learning.read_text(reader, source))
+    name, _, part = id.rpartition(":")
+    source = find_source(reader, name) if name else None
+    number = _number(source, part) if source else None
+    if source is None or number is None:
+        raise UnknownObject(f"no evidence {id!r}")
+    chunk = source.chunks[number]
+    text = learning.read_text(reader, source, chunk.start, chunk.end)
     return Text(id, source, chunk.start, text)
 
 
@@ -353,19 +359,34 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
 
 
 def explain(store: Store, question: str) -> EvidenceExplained:
-    """Return what is known of why the run that QUESTION names failed."""
+    """Return what is known of why the run that QUESTION names failed.
+
+    A claim that the records which it cites do not contain is not made.
+    """
     with store.read() as reader:
         made = causes.explain(question, _records(reader))
+        cited = {id for claim in made.claims for id in claim.support}
+        texts = {id: found for id in cited if (found := _cited(reader, id))}
+    kept = tuple(claim for claim in made.claims if causes.is_supported(claim, texts))
+    made = msgspec.structs.replace(made, claims=kept)
     return EvidenceExplained(
         claims=tuple(
-            Claim(text=claim.text, support=claim.support, label=claim.label)
-            for claim in made.claims
+            Claim(text=claim.text, support=claim.support, label=claim.label) for claim in kept
         ),
         signature=made.signature,
         anchor=made.anchor,
         refused=made.refused,
         text=causes.render(made),
     )
+
+
+def _cited(reader: Reader, id: str) -> causes.Record | None:
+    """Return the exact text of ID as the store has it, None if it cannot be had."""
+    try:
+        found = _read(reader, id)
+    except (UnknownObject, DamagedObject):
+        return None
+    return causes.Record(found.text, found.source.id)
 
 
 def _records(reader: Reader) -> causes.Records:

@@ -292,7 +292,7 @@ def _learn_run(
         if chosen:
             raise
         return []
-    id = f"Run:{run.id}"
+    id = runs.row_id(run.id)
     row = runs.run_row(run)
     attributes: dict[str, str] = msgspec.to_builtins(run)
     draft = Source(
@@ -303,11 +303,12 @@ def _learn_run(
 
 
 def _learn_log(store: Store, index: Index, path: Path, text: str) -> LearnedSource:
-    number = path.name.partition(".")[0]
-    id = f"{number}.failed"
+    named = runs.RUN.match(path.name)
+    number = named[0] if named else owner_of(str(path))[:12]
+    id, row = runs.log_id(number), runs.row_id(number)
     owner = owner_of(id)
     with store.read() as reader:
-        run = reader.source(owner_of(f"Run:{number}"), f"Run:{number}")
+        run = reader.source(owner_of(row), row)
     draft = Source(
         id=id, owner=owner, kind="log", events=(), chunks=(), learner=chunking.LEARNER,
         title=f"failed run {number}", path=str(path), at=run.at if run else path.stat().st_mtime,
