@@ -170,7 +170,7 @@ _VARIABLES = re.compile(
 
 
 def _read_variables(text: str) -> Settings:
-    """Return the file-local variables: those of the last block, and where any of gptel's stand.
+    """Return the file-local variables of all blocks that hold one of gptel's, and where those are.
 
     Emacs starts another block when the last one is so long that it does not find its beginning.
     """
@@ -179,7 +179,7 @@ def _read_variables(text: str) -> Settings:
     for head in _VARIABLES.finditer(text):
         block = _read_block(text, head)
         if block is not None and any(key.startswith("gptel") for key in block.values):
-            values = block.values
+            values |= block.values
             places += block.places
     return Settings(values, places)
 
@@ -212,10 +212,10 @@ class UnreadableExpression(ValueError):
     """A text that is no Lisp expression, or too long or too deep to be read."""
 
 
-def _read_expression(text: str, start: int, end: int, *, escaped: bool = False) -> Any:
-    """Return the list that stands in TEXT at START, and ends before END.
+def _find_expression(text: str, start: int, end: int) -> str:
+    """Return the list that stands in TEXT at START, and ends before END, as it is written.
 
-    ESCAPED tells that Org protected its lines with commas.  Raise UnreadableExpression.
+    Raise UnreadableExpression.
     """
     depth = 0
     for token in _TOKEN.finditer(text, start, end):
@@ -227,17 +227,14 @@ def _read_expression(text: str, start: int, end: int, *, escaped: bool = False) 
         if depth > DEPTH or mark == '"':
             break
         if depth == 0:
-            written = legible(text[start : token.end()])
-            return _parse(_ESCAPE.sub(r"\1", written) if escaped else written)
+            return text[start : token.end()]
     raise UnreadableExpression("they do not end, or are too deep")
 
 
-_ESCAPE = re.compile(r"^([ \t]*,*),(?=\*|#\+)", re.MULTILINE)
-
-
-def _parse(written: str) -> Any:
+def _parse(written: str) -> list[Any]:
+    """Return the list WRITTEN, as its library has it; raise UnreadableExpression."""
     try:
-        value = sexpdata.loads(written)
+        value = sexpdata.loads(legible(written))
     # The library signals what it cannot read by whatever goes wrong in it.
     except Exception as error:
         raise UnreadableExpression("they are no Lisp expression") from error
@@ -263,14 +260,18 @@ def _to_json(value: Any) -> Any:
     return value
 
 
-def _read_call(text: str, block: Block, *, org: bool) -> tuple[str, str] | None:
+# Org puts a comma before what begins a heading or a keyword.
+_ESCAPE = re.compile(r"^([ \t]*,*),(?=\*|#\+)", re.MULTILINE)
+
+
+def _read_call(text: str, block: Block, newline: int, *, org: bool) -> tuple[str, str] | None:
     """Return the tool's name and its arguments as canonical JSON; None if they are unreadable."""
-    start = text.find("(", block.header.end, block.header.end + 3)  # after the line's end
-    if start < 0:
-        return None
+    start = block.header.end + newline
     try:
-        read = _read_expression(text, start, min(block.end, start + CALL), escaped=org)
-        call = _to_json(read)
+        written = _find_expression(text, start, min(block.end, start + CALL))
+        if newline == 2:
+            written = written.replace("\r\n", "\n")
+        call = _to_json(_parse(_ESCAPE.sub(r"\1", written) if org else written))
         name, arguments = call["name"], call.get("args") or {}
         return (name, canonical_json(json.dumps(arguments))) if isinstance(name, str) else None
     except (ValueError, TypeError, KeyError, AttributeError, InvalidPayload):
@@ -319,7 +320,7 @@ def _read_bounds(written: str, places: _Places) -> Bounds:
         raise UnreadableExpression(f"they have more than {BOUNDS:,} characters")
     if written in {"nil", "()"}:
         return Bounds([], [])
-    value = _read_expression(written, 0, len(written))
+    value = _parse(_find_expression(written, 0, len(written)))
     plain = isinstance(value[0], list) and bool(value[0]) and isinstance(value[0][0], int)
     found: list[Bound] = []
     missing: list[Range] = []
@@ -443,8 +444,10 @@ def _find_blocks(text: str, bounds: list[Bound], newline: int, *, org: bool) -> 
 def _bears_witness(bound: Bound, line: Line, newline: int, contents: set[int]) -> bool:
     """Tell whether BOUND, the last to begin before the content of the block at LINE, is its own.
 
-    gptel marks a tool's call and result from the end of the first line, to where the last one
-    begins.  What is typed in front of marked text becomes part of it, so either may have moved.
+    gptel marks a tool's call and result from the end of the first line to one of CONTENTS, where
+    the last line follows.  What is typed in front of marked text becomes part of it, so that one of
+    the two may have moved.  Reasoning is marked with the lines around it or without, as a response
+    or as no part of the conversation; then the last line of a block in front may be part of it.
     """
     if not bound.fits:
         return False
@@ -452,13 +455,15 @@ def _bears_witness(bound: Bound, line: Line, newline: int, contents: set[int]) -
         exact = bound.start in {line.start, line.end} or bound.end in contents
         return bound.mark == "tool" and line.start <= bound.start <= line.end and exact
     content = line.end + newline
-    if bound.mark == "ignore":
-        return bound.end > line.start
-    return bound.mark == "response" and bound.start == content
+    if bound.mark == "response":
+        return bound.start == content
+    begins = bound.start in {line.start, content} or bound.start in contents
+    return bound.mark == "ignore" and begins and bound.end > line.start
 
 
 # Who wrote what
 
+_EDGE: Final = frozenset(("", "\ufeff", "\r", "\n"))  # before and after whole lines
 _KINDS: Final = {"response": EventKind.ASSISTANT}
 _PLAIN: Final = frozenset((EventKind.USER, EventKind.ASSISTANT, EventKind.TEXT))
 
@@ -482,9 +487,12 @@ def _attribute(
             warnings.append(f"Saved bounds are missing for {_lines(text, _join(bounds.missing))}.")
     blocks = _find_blocks(text, bounds.found, places.newline, org=org)
     missing, moved = _join(bounds.missing), _find_moved(text, bounds.found, blocks, settings)
+    if moved:  # one that fits by chance is no witness
+        firm = [bound for bound in bounds.found if not _is_within(bound, moved)]
+        blocks = _find_blocks(text, firm, places.newline, org=org)
     doubt = _join((*missing, *moved))
     trusted = [b for b in blocks if b.witness or bounds.plain or _is_within(b, doubt)]
-    told, unread = _tell_blocks(text, trusted, org=org)
+    told, unread = _tell_blocks(text, trusted, places.newline, org=org)
     marked = [
         Span(bound.start, bound.end, _KINDS.get(bound.mark, EventKind.TEXT))
         for bound in bounds.found
@@ -528,39 +536,49 @@ def _find_moved(
     """
     witnesses = {block.witness for block in blocks}
     edges = {block.start for block in blocks} | {place.start for place in settings}
-    judged = [b for b in found if b.mark in {"response", "tool"} or not b.fits]
     sound = [
-        bound.fits and (bound in witnesses if bound.mark == "tool" else _stands(text, bound, edges))
-        for bound in judged
+        bound in witnesses
+        or (bound.fits and bound.mark != "tool" and _stands(text, bound, edges, blocks))
+        for bound in found
     ]
-    misfits, last = 0, len(judged)
-    for at in reversed(range(len(judged))):
+    misfits, last = 0, len(found)
+    for at in reversed(range(len(found))):
         misfits += not sound[at]
-        if not sound[at] and misfits >= MANY * (len(judged) - at):
+        if not sound[at] and misfits >= MANY * (len(found) - at):
             last = at
     sound[last:] = [False] * len(sound[last:])
 
     moved = []
-    for at, bound in enumerate(judged):
+    for at, bound in enumerate(found):
         if not all(sound[max(0, at - 1) : at + 2]):
-            start = judged[at - 1].end if at else 0
-            end = judged[at + 1].start if at + 1 < len(judged) else len(text)
+            start = found[at - 1].end if at else 0
+            end = found[at + 1].start if at + 1 < len(found) else len(text)
             moved.append(Range(min(start, bound.start), max(end, bound.end)))
     return _join(moved)
 
 
-def _stands(text: str, bound: Bound, edges: set[int]) -> bool:
-    """Tell whether a response may stand at BOUND: after white space, up to the end of a line."""
-    before = text[bound.start - 1 : bound.start]
-    after = text[bound.end : bound.end + 1]
-    begins = before in {"", "\ufeff"} or before.isspace()
-    return begins and (after in {"", "\r", "\n"} or bound.end in edges)
+def _stands(text: str, bound: Bound, edges: set[int], blocks: list[Block]) -> bool:
+    """Tell whether BOUND, which is no witness, begins and ends where gptel puts what it marks so.
+
+    A response begins after white space, in no block, and reaches to the end of a line, or to one of
+    EDGES; what is kept out of the conversation begins and ends with a line, or at the end of one.
+    """
+    at = bisect_right(blocks, bound.start, key=lambda block: block.start) - 1
+    if bound.mark == "response" and at >= 0 and bound.start < blocks[at].end:
+        return False
+    before, after = text[bound.start - 1 : bound.start], text[bound.end : bound.end + 1]
+    first, last = text[bound.start], text[bound.end - 1]
+    begins = before in _EDGE or (before.isspace() if bound.mark == "response" else first in _EDGE)
+    ends = after in _EDGE or (bound.end in edges if bound.mark == "response" else last in _EDGE)
+    return begins and ends
 
 
 _NAME = re.compile(r"\(([^\s()]+)")
 
 
-def _tell_blocks(text: str, blocks: list[Block], *, org: bool) -> tuple[list[Span], int]:
+def _tell_blocks(
+    text: str, blocks: list[Block], newline: int, *, org: bool
+) -> tuple[list[Span], int]:
     """Return BLOCKS as spans, and how many calls could not be read."""
     spans, unread = [], 0
     for block in blocks:
@@ -568,7 +586,7 @@ def _tell_blocks(text: str, blocks: list[Block], *, org: bool) -> tuple[list[Spa
         if not block.tool:
             spans.append(Span(start, end, EventKind.ANALYSIS))
             continue
-        call = _read_call(text, block, org=org)
+        call = _read_call(text, block, newline, org=org)
         if call is None:
             unread += 1
             named = _NAME.search(text, *block.header)
@@ -595,7 +613,7 @@ def _join(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
-def _is_within(place: Block | Span, ranges: Sequence[Range]) -> bool:
+def _is_within(place: Block | Bound | Span, ranges: Sequence[Range]) -> bool:
     """Tell whether one of RANGES, which are in order and apart, holds PLACE."""
     at = bisect_right(ranges, place.start, key=lambda r: r.start) - 1
     return at >= 0 and place.end <= ranges[at].end
