@@ -34,8 +34,8 @@ from tests.outputs.large import grow
 from tests.retrieval.chats import render
 from tests.retrieval.material import MODES, recording, talk
 
-SHORT, LONG, OUTPUTS = 8_500, 230, 900  # how many of each
-SHORT_SIZE, LONG_SIZE, OUTPUT_SIZE = 3_000, 350_000, 16_000  # characters of each
+SHORT, LONG, OUTPUTS = 11_000, 170, 900  # how many of each
+SHORT_SIZE, LONG_SIZE, OUTPUT_SIZE = 2_600, 350_000, 16_000  # characters of each, about
 WORDS = 30_000  # different ones
 ADDED = 60  # outputs that are added one at a time
 PREPARED = 60  # requests that are prepared with and without learning in the background
