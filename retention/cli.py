@@ -291,13 +291,20 @@ def run_check(options: argparse.Namespace) -> int:
         print(f"{len(problems)} problems")
     else:
         print("no problems")
+    if len(found["views"]) > 1 and not options.json:
+        mix = ", ".join(f"{count} of version {view}" for view, count in found["views"].items())
+        print(f"vectors are of different views: {mix}")
     return EXIT_PROBLEMS if problems else EXIT_FINE
 
 
 def run_forget(options: argparse.Namespace) -> int:
-    """Remove a conversation with all that no other conversation needs."""
+    """Remove a conversation with all that no other conversation needs, or a learned source."""
+    from retention.finding import learned_apart  # noqa: PLC0415 - as in terminal.open_store
+
     with Session(options) as session:
-        conversation = session.conversation(options.conversation)
+        with session.store.read() as reader:
+            source = learned_apart(reader, options.conversation)
+        conversation = source.id if source else session.conversation(options.conversation)
         session.call("conversation/forget", id=conversation)
     if options.json:
         return print_json({"id": conversation})
@@ -307,14 +314,19 @@ def run_forget(options: argparse.Namespace) -> int:
 
 def run_compact(options: argparse.Namespace) -> int:
     """Rewrite the store's file without free space; other processes may use it meanwhile."""
+    from retention.service import INDEX  # noqa: PLC0415 - as in terminal.open_store
+
     path = store_path(options)
     before = disk_usage(path)
     with Session(options) as session:
         session.store.compact()
+        purged = not (path / INDEX).exists() or session.index().purge()
     after = disk_usage(path)
     if options.json:
-        return print_json({"before": before, "after": after})
+        return print_json({"before": before, "after": after, "purged": purged})
     print(f"{before} bytes before, {after} bytes after")
+    if not purged:
+        print("another process reads the search index: compact again to rid it of what was removed")
     return EXIT_FINE
 
 

@@ -1002,8 +1002,15 @@ class Service:
             return explain(reader, params.id, params.request, params.limit)
 
     def inspect_check(self, _: Empty) -> dict[str, Any]:
-        """Every problem that a full check of the store finds."""
-        return {"problems": [msgspec.to_builtins(problem) for problem in self.store.check()]}
+        """Every problem that a full check of the store finds, and of which views vectors are (V3)."""
+        problems = [msgspec.to_builtins(problem) for problem in self.store.check()]
+        problems += [
+            {"code": "source", "where": id, "detail": fault}
+            for id, fault in learning.find_faults(self.store)
+        ]
+        indexed = (self.store.path / INDEX).exists()  # looking makes nothing
+        views = self.index().counts().views if indexed else {}
+        return {"problems": problems, "views": {str(view): n for view, n in views.items()}}
 
     # Memory and store
 
