@@ -384,11 +384,11 @@ class Service:
         with self.store.read() as reader:
             source = learned_apart(reader, params.id)
         if source is not None:
-            learning.drop_sources(self.store, self.index(), source.owner)
+            self._unindex(source.owner)
             self.store.forget_sources(source.owner)
             return Done()
         self._load(params.id)
-        learning.drop_sources(self.store, self.index(), params.id)
+        self._unindex(params.id)
         self.store.forget(params.id)
         self._conversations.pop(params.id, None)
         for cache in (self._states, self._plans, self._turns):
@@ -1008,8 +1008,7 @@ class Service:
             {"code": "source", "where": id, "detail": fault}
             for id, fault in learning.find_faults(self.store)
         ]
-        indexed = (self.store.path / INDEX).exists()  # looking makes nothing
-        views = self.index().counts().views if indexed else {}
+        views = self.index().counts().views if self._indexed() else {}
         return {"problems": problems, "views": {str(view): n for view, n in views.items()}}
 
     # Memory and store
@@ -1022,6 +1021,15 @@ class Service:
                 learning.begin(self.store, index)
                 self._index = index
             return self._index
+
+    def _indexed(self) -> bool:
+        """Tell whether there is an index, which who only looks does not make."""
+        return (self.store.path / INDEX).exists()
+
+    def _unindex(self, owner: str) -> None:
+        """Take what was learned under OWNER out of the index, before the store forgets it."""
+        if self._indexed():
+            learning.drop_sources(self.store, self.index(), owner)
 
     def _desk(self) -> answering.Desk:
         return answering.Desk(self.store, self.index(), self._handed)
