@@ -1002,7 +1002,7 @@ class Service:
             return explain(reader, params.id, params.request, params.limit)
 
     def inspect_check(self, _: Empty) -> dict[str, Any]:
-        """Every problem that a full check of the store finds, and of which views vectors are (V3)."""
+        """Every problem that a full check finds, and of which views the vectors are (V3)."""
         problems = [msgspec.to_builtins(problem) for problem in self.store.check()]
         problems += [
             {"code": "source", "where": id, "detail": fault}

@@ -325,7 +325,7 @@ def test_forget_removes_the_conversation(run: Run) -> None:
 
 def test_compact_says_what_it_saved(run: Run) -> None:
     found = json.loads(run("compact", "--json")[1])
-    assert sorted(found) == ["after", "before"]
+    assert sorted(found) == ["after", "before", "purged"]
     assert run("check")[0] == 0
     assert "bytes before" in run("compact")[1]
 
