@@ -283,6 +283,10 @@ def test_what_has_no_room_beside_the_others_goes_next(engine: Engine) -> None:
     assert names(engine.offer(first, second, boundary=limited)) == {"second": "new"}
 
 
+def test_limit_counts_as_engines_do() -> None:
+    assert [measure(text) for text in ("", "é", "😀", "\ud83d")] == [0, 1, 2, 1]
+
+
 def test_text_of_exactly_the_limit_goes(engine: Engine) -> None:
     size = measure(engine.offer(section("env", "😀" * 9)).text)
 

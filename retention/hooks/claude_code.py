@@ -121,11 +121,9 @@ def _acknowledge(event: Event, store: Store, id: str) -> None:
     if not offers:
         return
     echoes = read_echoes(Path(event.transcript_path), event.session_id)
-    known = {offer.echo for offer in offers}
     for echo in echoes:
-        found = None if echo.id in known else receipts.find_offer(offers, echo.text, echo.at)
-        if found is not None:
-            receipts.acknowledge(store, id, found.id, echo.text, echo=echo.id)
+        found = receipts.find_offer(offers, echo.text, echo.at)
+        if found and not receipts.acknowledge(store, id, found.id, echo.text, echo=echo.id):
             offers.remove(found)
     receipts.lose(store, id, {echo.id for echo in echoes if echo.live})
 

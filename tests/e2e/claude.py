@@ -33,12 +33,21 @@ CONTEXT = "hook additional context: "  # what the client puts in front of a hook
 
 def find_client() -> Path:
     """Return the client's program, installed if need be; skip the test where that cannot be."""
-    if shutil.which("npm") is None:
+    if not (found := _programs()) and shutil.which("npm") is None:
         pytest.skip("npm is not installed, which brings Claude Code")
+    return found[0] if found else _install()
+
+
+def _programs() -> list[Path]:
+    # The program itself: the package's script wants a newer node than the program does.
+    return list(CACHE.glob("node_modules/@anthropic-ai/claude-code-*/claude"))
+
+
+def _install() -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not list(CACHE.glob("node_modules/@anthropic-ai/claude-code-*/claude")):
+        if not _programs():
             package = f"@anthropic-ai/claude-code@{VERSION}"
             done = subprocess.run(
                 ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE), package],
@@ -46,8 +55,7 @@ def find_client() -> Path:
             )  # fmt: skip
             if done.returncode:
                 pytest.skip(f"npm cannot bring {package}: {done.stderr.strip()[-300:]}")
-    # The program itself: the package's script wants a newer node than the program does.
-    return next(CACHE.glob("node_modules/@anthropic-ai/claude-code-*/claude"))
+    return _programs()[0]
 
 
 @dataclass

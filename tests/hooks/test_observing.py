@@ -61,12 +61,14 @@ def test_d9_section_that_cannot_be_read_has_an_error(tmp_path: Path, line: str) 
 
 
 def test_d9_command_has_a_time_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for what it starts, which keeps its output open."""
+    """Also for what it starts."""
     monkeypatch.setattr(observing, "COMMAND_TIME", 0.3)
     began = time.monotonic()
 
-    assert only(tmp_path, 'command = "sleep 20 & sleep 20"').error
+    assert only(tmp_path, 'command = "(sleep 1; touch late) & sleep 20"').error
     assert time.monotonic() - began < 5
+    time.sleep(1.5)
+    assert not (tmp_path / "late").exists()
 
 
 def test_commands_run_at_the_same_time(tmp_path: Path) -> None:
