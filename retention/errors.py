@@ -80,6 +80,18 @@ class UnknownObject(ClientError):
     code = "unknown_object"
 
 
+class InvalidArchive(ClientError):
+    """A file is no archive of a conversation, is damaged, or is larger than what is read."""
+
+    code = "invalid_archive"
+
+
+class ConversationExists(ClientError):
+    """Another conversation has the id of the one that is to be imported."""
+
+    code = "conversation_exists"
+
+
 class HandOverError(ClientError):
     """A handed-over file is missing, too large, of another size or of another digest."""
 
