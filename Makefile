@@ -64,4 +64,4 @@ clean: ## remove build products and caches
 	find elisp tests -name '*.elc' -delete
 
 distclean: clean ## also remove what `make deps` brought
-	rm -rf .venv .emacs-deps
+	rm -rf .venv .emacs-deps .npm-deps
