@@ -172,21 +172,30 @@ def retire(
 # Collecting
 
 
-def collect(
-    store: Store, now: float, *, days: int | None = None, grace: int = GRACE, dry_run: bool = False
-) -> Freed:
-    """Free what nothing needs, and give its space back to the system (rule L6).
+class Limits(Struct, frozen=True):
+    """What goes: history retired before one time, conversations last used before another."""
 
-    Retired history goes GRACE days after it was retired, a conversation DAYS after it was last
-    used, 0 for never, and by default as the stored setting says.  DRY_RUN only tells.
+    retired_before: float
+    unused_before: float
+
+
+def make_limits(store: Store, now: float, *, days: int | None = None, grace: int = GRACE) -> Limits:
+    """Return what goes at the time NOW: history GRACE days after it was retired, and conversations
+    DAYS after they were last used, 0 for never; by default as the stored setting says.
     """
     if days is None:
         with store.read() as reader:
             days = in_use(reader.settings())["keep.days"]
+    return Limits(retired_before=now - grace * DAY, unused_before=now - days * DAY if days else 0.0)
+
+
+def collect(store: Store, limits: Limits, *, dry_run: bool = False) -> Freed:
+    """Free what nothing needs, and give its space back to the system (rule L6); return what it was.
+
+    DRY_RUN only tells.
+    """
     freed = store.collect(
-        retired_before=now - grace * DAY,
-        unused_before=now - days * DAY if days else 0.0,
-        dry_run=dry_run,
+        retired_before=limits.retired_before, unused_before=limits.unused_before, dry_run=dry_run
     )
     if not dry_run:
         store.compact()

@@ -124,6 +124,64 @@ class ConversationRetired(Result, frozen=True):
     retired: bool = False
 
 
+class ConversationExport(Params, frozen=True):
+    """Write conversation `id` to `file`, an absolute name that does not exist yet."""
+
+    id: str
+    file: str
+
+
+class ConversationExported(Result, frozen=True):
+    """How many objects the file holds, and how many it lacks because they are damaged."""
+
+    objects: int = 0
+    missing: int = 0
+
+
+class ConversationImport(Params, frozen=True):
+    """Store the conversation that `file` holds, `as_new` under an id of its own."""
+
+    file: str
+    as_new: bool = False
+
+
+class ConversationImported(Result, frozen=True):
+    """The conversation that was imported; without `created` it was there already, and equal."""
+
+    id: str
+    created: bool = False
+    rows: int = 0
+
+
+class StoreCollect(Params, frozen=True):
+    """Free what no record needs, or with `dry_run` only tell what that is.
+
+    `grace` is after how many days retired history goes, `days` after how many an unused
+    conversation: 0 for never, none for what the setting `keep.days` says.
+    """
+
+    grace: int = 30
+    days: int | None = None
+    dry_run: bool = False
+
+
+class Kind(Result, frozen=True):
+    """Objects of one kind: how many, and the bytes of them."""
+
+    kind: str
+    objects: int
+    bytes: int
+
+
+class StoreCollected(Result, frozen=True):
+    """What was freed: conversations, texts of retired rows, objects, and references."""
+
+    conversations: tuple[str, ...] = ()
+    rows: int = 0
+    kinds: tuple[Kind, ...] = ()
+    references: int = 0
+
+
 class ConversationId(Params, frozen=True):
     """Names one conversation."""
 
@@ -717,7 +775,10 @@ METHODS: dict[str, tuple[type[Params], type[Result] | None]] = {
     "conversation/fork": (ConversationFork, ConversationOpened),
     "conversation/retire": (ConversationRetire, ConversationRetired),
     "conversation/list": (Empty, ConversationList),
+    "conversation/export": (ConversationExport, ConversationExported),
+    "conversation/import": (ConversationImport, ConversationImported),
     "conversation/forget": (ConversationId, Done),
+    "store/collect": (StoreCollect, StoreCollected),
     "request/prepare": (Prepare, Prepared),
     "request/commit": (PlanId, Committed),
     "request/abandon": (PlanId, Done),

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 import retention
 from retention import (
     answering,
+    archives,
     handover,
     learning,
     lifecycle,
@@ -89,8 +91,12 @@ from retention.protocol import (
     METHODS,
     PROTOCOL,
     Committed,
+    ConversationExport,
+    ConversationExported,
     ConversationFork,
     ConversationId,
+    ConversationImport,
+    ConversationImported,
     ConversationList,
     ConversationOpen,
     ConversationOpened,
@@ -108,6 +114,7 @@ from retention.protocol import (
     InspectLog,
     InspectObject,
     InspectStatus,
+    Kind,
     OutputFound,
     OutputLimits,
     OutputList,
@@ -128,6 +135,8 @@ from retention.protocol import (
     RefusedStep,
     ResponseRecord,
     ResponseRecorded,
+    StoreCollect,
+    StoreCollected,
     Text,
     TurnComplete,
 )
@@ -243,7 +252,10 @@ class Service:
             "conversation/fork": self.conversation_fork,
             "conversation/retire": self.conversation_retire,
             "conversation/list": self.conversation_list,
+            "conversation/export": self.conversation_export,
+            "conversation/import": self.conversation_import,
             "conversation/forget": self.conversation_forget,
+            "store/collect": self.store_collect,
             "request/prepare": self.request_prepare,
             "request/commit": self.request_commit,
             "request/abandon": self.request_abandon,
@@ -388,13 +400,54 @@ class Service:
             self.store.forget_sources(source.owner)
             return Done()
         self._load(params.id)
-        self._unindex(params.id)
+        self._leave(params.id)
         self.store.forget(params.id)
-        self._conversations.pop(params.id, None)
-        for cache in (self._states, self._plans, self._turns):
-            for key in [k for k, v in cache.items() if v.conversation == params.id]:
-                del cache[key]
         return Done()
+
+    def _leave(self, id: str) -> None:
+        """Drop what the index and the memory hold of a conversation that is about to go."""
+        self._unindex(id)
+        self._conversations.pop(id, None)
+        for cache in (self._states, self._plans, self._turns):
+            for key in [k for k, v in cache.items() if v.conversation == id]:
+                del cache[key]
+
+    def conversation_export(self, params: ConversationExport) -> ConversationExported:
+        """Write a conversation to one file (rule L5)."""
+        _check_file(params.file)
+        made = archives.export_conversation(self.store, params.id, Path(params.file))
+        return ConversationExported(objects=made.objects, missing=made.missing)
+
+    def conversation_import(self, params: ConversationImport) -> ConversationImported:
+        """Store the conversation in a file; one that is there is never overwritten (rule L5)."""
+        _check_file(params.file)
+        found = archives.import_conversation(
+            self.store, Path(params.file), as_new=self.random_id if params.as_new else None
+        )
+        return ConversationImported(id=found.record.id, created=found.created, rows=found.rows)
+
+    def store_collect(self, params: StoreCollect) -> StoreCollected:
+        """Free what no record needs, and give its space back to the system (rule L6)."""
+        if params.grace < 0 or (params.days or 0) < 0:
+            raise InvalidParams(f"{params.grace} and {params.days} days")
+        limits = lifecycle.make_limits(
+            self.store, self.clock(), days=params.days, grace=params.grace
+        )
+        freed = lifecycle.collect(self.store, limits, dry_run=True)
+        if not params.dry_run:
+            for id in freed.conversations:
+                self._leave(id)
+            freed = lifecycle.collect(self.store, limits)
+            if self._indexed():
+                self.index().purge()
+        kinds = (
+            Kind(kind=kind, objects=count, bytes=size)
+            for kind, (count, size) in sorted(freed.objects.items())
+        )
+        return StoreCollected(
+            conversations=freed.conversations, rows=freed.rows, kinds=tuple(kinds),
+            references=freed.references,
+        )  # fmt: skip
 
     # Requests
 
@@ -1162,6 +1215,11 @@ def _edit(step: Step) -> Edit:
     return Edit(
         keep=counts.get("keep", 0), drop=counts.get("drop", 0), reuse=counts.get("reuse", 0)
     )
+
+
+def _check_file(file: str) -> None:
+    if not file.startswith("/"):
+        raise InvalidParams(f"{file[:80]!r} is not an absolute file name")
 
 
 def _check_id(id: str) -> None:

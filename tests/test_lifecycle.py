@@ -14,7 +14,7 @@ from retention import lifecycle
 from retention.errors import InvalidParams, UnknownConversation
 from retention.lifecycle import DAY, GRACE
 from retention.model import Conversation
-from retention.store import Store, environment
+from retention.store import Freed, Store, environment
 from tests.dialects import Element, looped, plain, rebuilt
 from tests.helpers import (
     Adapter,
@@ -247,6 +247,10 @@ def test_offer_holds_guidance_and_what_was_said_and_no_metadata(store: Store, ch
     assert head(store, chat.id).retired == ()
 
 
+def collect(store: Store, now: float, **options: Any) -> Freed:
+    return lifecycle.collect(store, lifecycle.make_limits(store, now, **options))
+
+
 def rows(store: Store, id: str) -> list[Any]:
     with store.read() as reader:
         return list(reader.rows(id))
@@ -365,7 +369,7 @@ def test_a_delivery_at_the_seam_goes_with_the_history_before_it(store: Store, ch
 
     assert b"rain" not in b"".join(sent.array)
     assert sent.due == {"env": "missing"}
-    lifecycle.collect(store, 2.0 + GRACE * DAY)
+    collect(store, 2.0 + GRACE * DAY)
     chat.restart()
     again = chat.prepare(SUMMARY, plain("noted"), U2, A2, U4, sections=[ENV])
     assert not again.result.reasons
@@ -471,8 +475,8 @@ def test_retired_history_is_collected_after_the_grace_and_undo_delivers_again(
     chat.send(SUMMARY, *tail, U3, sections=[ENV])
     chat.end(A3)
 
-    assert lifecycle.collect(store, 1.0 + GRACE * DAY).rows == 0
-    assert lifecycle.collect(store, 2.0 + GRACE * DAY).rows > 0
+    assert collect(store, 1.0 + GRACE * DAY).rows == 0
+    assert collect(store, 2.0 + GRACE * DAY).rows > 0
     data = b"".join(objects(store))
     assert b"content 1" not in data
     assert b"content 2" in data
@@ -494,7 +498,7 @@ def test_a_reminder_of_collected_history_does_not_fire_again(store: Store, chat:
     history = talk(chat, [(U1, A1)], reminders=tips)
     retire(chat, *history)
     chat.send(SUMMARY, reminders=tips)
-    lifecycle.collect(store, 2.0 + GRACE * DAY)
+    collect(store, 2.0 + GRACE * DAY)
     chat.restart()
 
     assert chat.send(SUMMARY, A2, U3, reminders=tips).result.reminders == ()
@@ -510,7 +514,7 @@ def test_unused_conversations_go_where_the_option_or_the_setting_says(
     talk(chat, [(U1, A1)])
     store.write(lambda writer: writer.put_settings({"keep.days": stored}))
 
-    freed = lifecycle.collect(store, 1.0 + 3 * DAY, days=days)
+    freed = collect(store, 1.0 + 3 * DAY, days=days)
 
     assert len(freed.conversations) == goes
 
