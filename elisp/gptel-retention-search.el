@@ -260,9 +260,7 @@ The header line tells STATE."
                                   state)))
     (erase-buffer)
     (funcall insert)
-    (goto-char (point-min))
-    (dolist (window (get-buffer-window-list nil nil t))
-      (set-window-point window (point)))))
+    (goto-char (point-min))))
 
 (defun gptel-retention-search--show (answer problem)
   "Show ANSWER, what was found, or PROBLEM, a string or nil."

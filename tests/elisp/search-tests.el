@@ -467,6 +467,26 @@ the stored text")))))))
                                (goto-char (window-point window))
                                (thing-at-point 'word)))))))
 
+(ert-deftest search-keeps-the-places-in-view ()
+  "A place that is gone to does not take the window of the places."
+  (search-tests-with (search-tests-script
+                      (search-tests-hit :conversation "abc"))
+    (insert "x\nalpha beta\ngamma delta\nomega\n")
+    (with-current-buffer (search-tests-run)
+      (delete-other-windows)
+      (gptel-retention-search-next)
+      (gptel-retention-search-visit))
+    (should (eq (window-buffer) (get-buffer "search-tests")))
+    (should (get-buffer-window "*gptel-retention-search*"))))
+
+(defun search-tests-pointed ()
+  "Return the id of the place at point in the window of the places."
+  (let ((window (get-buffer-window "*gptel-retention-search*")))
+    (plist-get (get-text-property (window-point window)
+                                  'gptel-retention-search-hit
+                                  (window-buffer window))
+               :id)))
+
 (ert-deftest search-is-the-next-error ()
   "`next-error' goes through the places from anywhere."
   (search-tests-with
@@ -477,19 +497,19 @@ the stored text")))))))
     (insert "x\nalpha beta\ngamma delta\nomega\nsecond one\n")
     (search-tests-run)
     (select-window (get-buffer-window "search-tests"))
-    (delete-other-windows)
-    (let ((where (lambda ()
+    (let ((where (lambda (id)
                    (should (eq (window-buffer) (get-buffer "search-tests")))
+                   (should (equal id (search-tests-pointed)))
                    (with-current-buffer (window-buffer)
                      (search-tests-rest-of-line))))
           (inhibit-message t))
       (first-error)
-      (should (equal (funcall where) "gamma delta"))
+      (should (equal (funcall where "c1") "gamma delta"))
       (next-error)
-      (should (equal (funcall where) "one"))
+      (should (equal (funcall where "c2") "one"))
       (should-error (next-error) :type 'user-error)
       (previous-error)
-      (should (equal (funcall where) "gamma delta")))))
+      (should (equal (funcall where "c1") "gamma delta")))))
 
 
 ;;; The stored text
@@ -510,7 +530,7 @@ the stored text")))))))
                                :words ["0600"]))
           ("evidence/expand"
            . [,(funcall page (- at 2000) 9000 9000)
-              ,(funcall page 9000 (length all) 0)]))
+              (:result (:text ,(substring all 9000) :total ,(length all)))]))
       (pcase-let ((`(,buffer ,rest ,said) (search-tests-go)))
         (should (equal rest "line 0600 é"))
         (should-not said)
