@@ -31,7 +31,7 @@ TITLE: Final = 80  # code points of a title
 BOUNDS: Final = 1_000_000  # code points of saved bounds that are read: some 40,000 of them
 CALL: Final = 1_000_000  # code points of a tool's call that are read
 DEPTH: Final = 100  # levels of an expression that are read
-MANY: Final = 0.25  # of the bounds up to the last that do not fit: all of these are moved
+MANY: Final = 0.25  # of the bounds from one on do not fit: none of these is trusted
 
 
 class ChatFile(Struct, frozen=True):
@@ -224,7 +224,7 @@ def _find_expression(text: str, start: int, end: int) -> str:
             depth += 1
         elif mark in {")", "]"}:
             depth -= 1
-        if depth > DEPTH or mark == '"':
+        if depth > DEPTH:
             break
         if depth == 0:
             return text[start : token.end()]
@@ -244,7 +244,10 @@ def _parse(written: str) -> list[Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """Return the JSON value that gptel reads as the Lisp VALUE; nil and null are both None."""
+    """Return the JSON value that gptel reads as the Lisp VALUE; nil and null are both None.
+
+    Raise ValueError for what is none.
+    """
     match value:
         case []:
             return None
@@ -257,7 +260,9 @@ def _to_json(value: Any) -> Any:
             return [_to_json(item) for item in value.I]
         case sexpdata.Symbol():
             return {":json-false": False, ":null": None}.get(str(value), str(value))
-    return value
+        case str() | int() | float():
+            return value
+    raise UnreadableExpression("they hold what is no data")
 
 
 # Org puts a comma before what begins a heading or a keyword.
@@ -312,16 +317,16 @@ class _Places:
 
 
 def _read_bounds(written: str, places: _Places) -> Bounds:
-    """Return the bounds in WRITTEN, a list by kind or, of an early gptel, one of pairs.
+    """Return the bounds in WRITTEN: lists of them by mark or, of an early gptel, one of pairs.
 
     Raise UnreadableExpression.
     """
     if len(written) > BOUNDS:
         raise UnreadableExpression(f"they have more than {BOUNDS:,} characters")
-    if written in {"nil", "()"}:
+    if written == "nil":
         return Bounds([], [])
     value = _parse(_find_expression(written, 0, len(written)))
-    plain = isinstance(value[0], list) and bool(value[0]) and isinstance(value[0][0], int)
+    plain = bool(value and isinstance(value[0], list) and value[0]) and type(value[0][0]) is int
     found: list[Bound] = []
     missing: list[Range] = []
     for entry in [[sexpdata.Symbol("response"), *value]] if plain else value:
@@ -416,14 +421,14 @@ def _find_blocks(text: str, bounds: list[Bound], newline: int, *, org: bool) -> 
     starts = [line.start for line in openers]
     ends = {kind: [line.end for line in lines] for kind, lines in closers.items()}
     contents = {line.start - newline for line in closers["tool"]}  # where those end
-    places = [bound.start for bound in bounds]
+    marked = [bound.start for bound in bounds]
 
     blocks: list[Block] = []
     reached = 0
     for at, line in enumerate(openers):
         if line.start < reached:
             continue
-        near = bisect_right(places, line.end + newline) - 1
+        near = bisect_right(marked, line.end + newline) - 1
         witness = bounds[near] if near >= 0 else None
         if witness is not None and not _bears_witness(witness, line, newline, contents):
             witness = None
@@ -674,7 +679,8 @@ def _lines(text: str, ranges: list[Range]) -> str:
     named = []
     for start, end in ranges[:_SHOWN]:
         first = text.count("\n", 0, start) + 1
-        named.append(f"{first}-{first + text.count(chr(10), start, max(start, end - 1))}")
+        last = first + text.count("\n", start, max(start, end - 1))
+        named.append(f"{first}-{last}")
     more = f" and {len(ranges) - _SHOWN} more stretches" if len(ranges) > _SHOWN else ""
     return f"lines {', '.join(named)}{more}"
 

@@ -123,6 +123,18 @@ def test_a_tool_event_is_a_whole_block_with_its_call(name: str) -> None:
     assert second.call == '{"path":"Makefile \\"x\\""}'
 
 
+@pytest.mark.parametrize(("name", "count"), [("stream.org", 0), ("plain.txt", 0), ("whole.md", 2)])
+def test_white_space_goes_with_a_message_or_stands_between_blocks(name: str, count: int) -> None:
+    chat = read(saved(name), name)
+    text, spans = chat.snapshot.text, chat.snapshot.spans
+    blank = [at for at, span in enumerate(spans) if text[span.start : span.end].isspace()]
+
+    assert len(blank) == count
+    for at in blank:
+        assert spans[at].kind is TEXT
+        assert {spans[at - 1].kind, spans[at + 1].kind} <= {TOOL, ANALYSIS}
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "id"),
     [
@@ -154,6 +166,9 @@ def test_positions_are_those_of_emacs(name: str, alike: Callable[[str], str]) ->
 
     assert changed.snapshot.warnings == ()
     assert kinds(changed) == kinds(chat)
+    assert [(span.tool, span.call) for span in tools(changed)] == [
+        (span.tool, span.call) for span in tools(chat)
+    ]
     assert changed.conversation == chat.conversation
     for (kind, before), (_, after) in zip(told(chat), told(changed), strict=True):
         if kind is ASSISTANT or kind is TOOL:
@@ -167,14 +182,14 @@ def test_lines_that_end_in_different_ways_are_as_emacs_has_them() -> None:
     assert chat.snapshot.warnings == ()
 
 
-def test_a_block_of_variables_in_capitals_and_an_older_one_are_no_conversation() -> None:
-    """Emacs starts a second block when the first is too long for it to be found again."""
+def test_blocks_of_variables_are_no_conversation_and_the_last_counts() -> None:
+    """Emacs starts another block when the last is too long for it to be found again."""
     text = saved("plain.txt")
     older = text[text.index(";; Local") :].replace("(response (92 107)", "(response (1 9)")
-    chat = read(text.replace(";; Local", older + "\n;; LOCAL", 1), "plain.txt")
+    chat = read(text.replace(";; Local", f"{older}\n{older}\n;; LOCAL", 1), "plain.txt")
 
     assert chat.snapshot.warnings == ()
-    assert kinds(chat) == kinds(read(text, "plain.txt"))
+    assert facts(chat) == facts(read(text, "plain.txt"))
 
 
 def test_a_block_that_is_quoted_in_a_prompt_is_the_users() -> None:
@@ -249,9 +264,10 @@ def test_arguments_are_canonical_json(written: str, call: str) -> None:
     [
         '(:name "f" :args (:a "no end)', '(:name "f" :args (:a))', "(:name 3 :args nil)", "x", "",
         '(:name "f" :args (:a 1e999))', "(" * 500 + ")" * 500, f"(:name 1 {5000 * QUOTE})",
+        f'(:name "f" :args (:a {5 * QUOTE}b))',
         f'(:name "f" :args (:a "{"x" * CALL}"))',
     ],
-    ids=range(9),
+    ids=range(10),
 )  # fmt: skip
 def test_a_call_that_cannot_be_read_is_known_by_its_first_line(written: str) -> None:
     text = f"hi\n#+begin_tool (f :a)\n{written}\n\nresult\n#+end_tool\n"
@@ -278,6 +294,12 @@ def test_a_call_that_cannot_be_read_is_known_by_its_first_line(written: str) -> 
 )
 def test_the_title_is_orgs_or_the_first_line_of_the_first_prompt(text: str, title: str) -> None:
     assert read(org("nil", text), "x.org").snapshot.title == title
+
+
+def test_a_title_in_a_response_is_none_of_the_chat() -> None:
+    chat = chat_of("hi\n\n#+title: No\n\nmore", "((response ({} {})))", "#+title: No")
+
+    assert chat.snapshot.title == "hi"
 
 
 def test_a_file_without_prompts_is_called_by_its_name() -> None:
@@ -363,6 +385,7 @@ def test_an_edit_without_gptel_is_noticed(name: str, delta: int) -> None:
 
     assert "do not fit" in chat.snapshot.warnings[0]
     assert not {USER, ASSISTANT} & set(kinds(chat))
+    assert not any("With" in text for _, text in facts(chat))  # as the responses have it
     assert [span.tool for span in tools(chat)] == ["read", "look"]
 
 
@@ -390,6 +413,60 @@ def test_bounds_in_front_of_an_edit_stay_facts() -> None:
     assert len(chat.snapshot.warnings) == 2
 
 
+def test_bounds_that_fit_by_chance_among_many_that_do_not_are_no_facts() -> None:
+    """Three characters more: each answer of one letter is the next question of one letter."""
+    long = [f"Some question {number}" for number in range(8)]
+    words = [*long, *"abcdefghijkl", *long]
+    text = "\n\n".join(words)
+    starts = [len("\n\n".join(words[:at])) + 2 for at in range(1, len(words), 2)]
+    places = "".join(f"({at + 1} {text.index(chr(10), at) + 1})" for at in starts[:-1])
+    before, moved = (
+        read(
+            f"{edited}\n\n;; Local Variables:\n;; gptel--bounds: ((response {places}))\n;; End:\n",
+            "x.txt",
+        )
+        for edited in (text, "abc" + text)
+    )
+
+    assert before.snapshot.warnings == ()
+    assert kinds(before)[:-1] == [USER, ASSISTANT] * (len(words) // 2 - 1) + [USER]
+    assert facts(moved) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "mark", "part", "fits"),
+    [
+        ("hi AI: hello\n\nmore", "response", "hello", True),
+        ("hi AI:hello\n\nmore", "response", "hello", False),
+        ("hi\n\nhello more", "response", "hello", False),
+        ("hi\n\nhello\n\nmore", "ignore", "hell", False),
+        ("``` reasoning\nhm\n```", "response", "hm", True),
+        ("``` reasoning\n\nhm\n```", "response", "hm", False),
+        ("``` reasoning\nhm\n```", "ignore", "``` reasoning\nhm\n```", True),
+        ("``` reasoning\nhm\n```", "ignore", "asoning\nhm", False),
+        (BLOCK, "tool", BLOCK[17:-4], True),
+        (BLOCK, "tool", BLOCK[8:-4], True),  # words typed at the end of the first line
+        (BLOCK, "tool", BLOCK[17:-5], True),  # or at that of the result
+        (BLOCK, "tool", BLOCK[8:-5], False),
+        (BLOCK, "tool", BLOCK[18:-4], False),
+        (f"{BLOCK}\n\n{BLOCK}", "tool", BLOCK[3:], False),
+    ],
+)
+def test_a_bound_fits_where_gptel_puts_it(text: str, mark: str, part: str, fits: bool) -> None:
+    written = f'(({mark} ({{}} {{}} "id")))'
+    warned = [w for w in chat_of(text, written, part).snapshot.warnings if "do not fit" in w]
+
+    assert bool(warned) is not fits
+
+
+def test_bounds_that_overlap_are_no_facts() -> None:
+    text, mark = "hello\n\nthere\n\nworld", "((response ({} {}) ({} {})))"
+    chat = chat_of(text, mark, "hello\n\nthere", "there\n\nworld")
+
+    assert facts(chat) == set()
+    assert "do not fit" in chat.snapshot.warnings[0]
+
+
 def test_one_response_that_goes_on_in_its_line_is_a_matter_of_its_surroundings() -> None:
     """The user may well write behind the last word of a response."""
     text = many_turns(20, lambda line, _: line)
@@ -400,6 +477,14 @@ def test_one_response_that_goes_on_in_its_line_is_a_matter_of_its_surroundings()
     doubted = {f"Answer number {turn} it is." for turn in (9, 10, 11)}
     assert answers == {f"Answer number {turn} it is." for turn in range(20)} - doubted
     assert "do not fit" in chat.snapshot.warnings[0]
+
+
+@pytest.mark.parametrize("written", ["nil", "()", "( )", "((response))"])
+def test_a_chat_whose_bounds_are_none_is_the_users(written: str) -> None:
+    chat = read(org(written, "Hi\n"), "x.org")
+
+    assert told(chat)[1:] == [(USER, "Hi")]
+    assert chat.snapshot.warnings == ()
 
 
 @pytest.mark.parametrize(
