@@ -11,6 +11,7 @@ import pytest
 
 from retention import learning
 from retention.errors import InvalidParams, UnknownConversation
+from retention.index import Index
 from retention.model import EventKind, Source
 from retention.store import Store
 from tests.dialects import ARRAYS
@@ -293,6 +294,35 @@ def test_forgetting_takes_what_was_learned_along(store: Store, chat: Adapter) ->
     assert chat.service.index().counts().chunks == 0
     assert store.check() == ()
     assert learned.source
+
+
+def test_nothing_of_a_forgotten_conversation_is_left_in_any_file(
+    store: Store, chat: Adapter
+) -> None:
+    """Z2, L6: texts, words and vectors, once store and index have let go of what was removed."""
+    play(chat)
+    other = Adapter(store)
+    other.send(message("the quokka smiles"))
+    other.end(assistant("indeed"))
+    for each in (chat, other):
+        learn(chat, conversation=each.id)
+    index = chat.service.index()
+    while index.embed_some(lambda *key: learning.read_chunk(store, *key), 100):
+        pass
+    vectors = index.counts().vectors
+    chat.call("conversation/forget", id=chat.id)
+    store.compact()
+    assert index.purge()
+    index.close()
+
+    data = b"".join(file.read_bytes() for file in store.path.rglob("*") if file.is_file()).lower()
+    assert b"quokka" in data
+    for word in (b"ottoline", b"wombat", b"burrow", b"marsupial", chat.id.encode()):
+        assert word not in data
+    left = Index.open(store.path / "index")
+    assert (0 < left.counts().vectors < vectors) if index.dense else vectors == 0
+    left.close()
+    other.service.close()
 
 
 def test_a_learned_file_can_be_forgotten(store: Store, chat: Adapter, tmp_path: Path) -> None:
