@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import retention
-from retention import evidence_cli, server
+from retention import evidence_cli, lifecycle_cli, server
 from retention.errors import ClientError, InvalidParams, RetentionError
 from retention.hooks import cli as hooks_cli
 from retention.terminal import (
@@ -25,10 +25,10 @@ from retention.terminal import (
     EXIT_FINE,
     EXIT_PROBLEMS,
     EXIT_STORE,
-    MIN_PREFIX,
     SHORT,
     Command,
     Session,
+    add_conversation,
     complete,
     count,
     disk_usage,
@@ -340,27 +340,19 @@ def _add_debug(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_conversation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "conversation",
-        metavar="CONV",
-        help=f"a conversation's id, or at least {MIN_PREFIX} characters that only it begins with",
-    )
-
-
 def _add_log(parser: argparse.ArgumentParser) -> None:
-    _add_conversation(parser)
+    add_conversation(parser)
     parser.add_argument("--bodies", action="store_true", help="print the stored texts")
     parser.add_argument("--limit", type=count, default=1000, metavar="N", help="the last N rows")
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
-    _add_conversation(parser)
+    add_conversation(parser)
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="the last N requests")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    _add_conversation(parser)
+    add_conversation(parser)
     parser.add_argument(
         "--request", type=count, default=0, metavar="N", help="this one instead of the newest"
     )
@@ -370,7 +362,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    _add_conversation(parser)
+    add_conversation(parser)
     parser.add_argument("--stats", action="store_true", help="the ledger instead of the list")
     parser.add_argument("--limit", type=count, default=1000, metavar="N", help="the last N outputs")
 
@@ -409,8 +401,9 @@ COMMANDS: dict[str, Command] = {
     "excerpt": Command(run_excerpt, _add_excerpt),
     **evidence_cli.COMMANDS,
     "check": Command(run_check, _add_nothing),
-    "forget": Command(run_forget, _add_conversation),
+    "forget": Command(run_forget, add_conversation),
     "compact": Command(run_compact, _add_nothing),
+    **lifecycle_cli.COMMANDS,
     **hooks_cli.COMMANDS,
 }
 

@@ -54,6 +54,15 @@ def count(text: str) -> int:
 count.__name__ = "number"  # argparse says "invalid number value"
 
 
+def add_conversation(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a conversation to PARSER."""
+    parser.add_argument(
+        "conversation",
+        metavar="CONV",
+        help=f"a conversation's id, or at least {MIN_PREFIX} characters that only it begins with",
+    )
+
+
 def default_store(environment: Mapping[str, str]) -> Path:
     """Return the store's directory below XDG_DATA_HOME, which counts only if it is absolute."""
     base = environment.get("XDG_DATA_HOME", "")
