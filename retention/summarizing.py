@@ -102,7 +102,7 @@ def summarize(history: History, log: Log, provider: Provider, read: Read) -> Sum
     text = f"# What applies\n\n{guidance}" if guidance else ""
     text += f"# What was said\n\n{''.join(piece for piece, _ in pieces)}"
     return Summary(
-        text=text,
+        text=text.rstrip(),
         row=ordinary[-1] if ordinary else START,
         rows=len(rows),
         guidance=estimate_tokens(guidance, provider.api),

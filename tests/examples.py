@@ -90,6 +90,15 @@ WALK = (
     "receipt/acknowledge/altered",
     "receipt/acknowledge/first",
     "receipt/offer/limited",
+    "conversation/fork/first",
+    "conversation/fork/unknown",
+    "conversation/retire/offer",
+    "conversation/retire/inside",
+    "conversation/retire/confirm",
+    "conversation/export/first",
+    "conversation/import/same",
+    "conversation/import/relative",
+    "store/collect/told",
     "conversation/forget/first",
     "conversation/forget/unknown",
     "shutdown/end",
@@ -128,10 +137,19 @@ def walk() -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             for example in WALK:
                 params = load(example)["params"]
-                yield example, {"params": params} | _answer(endpoint, method(example), params)
+                moved = _moved(method(example), params, directory)
+                yield example, {"params": params} | _answer(endpoint, method(example), moved)
         finally:
             service.close()
             store.close()
+
+
+def _moved(name: str, params: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Return PARAMS of the method NAME with the archive that it names inside DIRECTORY."""
+    archive = Path(params.get("file", ""))
+    if name not in {"conversation/export", "conversation/import"} or not archive.is_absolute():
+        return params
+    return params | {"file": str(Path(directory, archive.name))}
 
 
 def _answer(endpoint: Endpoint, name: str, params: object) -> dict[str, Any]:
