@@ -577,6 +577,7 @@ The first and the last of LINES may be cut within a word."
 
 (defun gptel-retention-search--find-line (lines number words)
   "Find line NUMBER of LINES, whatever its markup, among lines like the others.
+Where nothing around it is alike, it is found only if it is there once.
 WORDS is a regexp, or nil.  The value is as in
 `gptel-retention-search--locate'."
   (when-let* ((regexp (gptel-retention-search--loosely lines number)))
@@ -601,6 +602,7 @@ WORDS is a regexp, or nil.  The value is as in
                 ((= score best) (cl-incf count)))
           (goto-char end)))
       (and position
+           (or (null others) (> best 0) (= count 0))
            (list :position position :others count
                  :alone (and others (= best 0)))))))
 

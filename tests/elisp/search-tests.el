@@ -377,6 +377,7 @@ Return what `search-tests-go' does."
                  '(("nothing like it, but gamma")
                    ("gammadelta\ngamma 1 delta\nxgamma delta\ngamma deltax"
                     :place 3)
+                   ("gamma delta\nzeta\ngamma delta")
                    ("" :excerpt "gamma delta")
                    ("1 2\n12" :excerpt "\n1  2 3\n" :words ["1"])
                    ("--- ---\n" :excerpt "\n---+---\n" :words [])))
