@@ -326,6 +326,8 @@ def reload(store: Store, id: str) -> Reloaded:
 
 def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Finding]:
     """Return the newest results of the tools in SOURCE, at most ROWS, newest first (L1, L3)."""
+    from retention.evidence import chatfiles  # noqa: PLC0415 - as in learning
+
     starts = [chunk.start for chunk in source.chunks if not chunk.name]
     places: list[tuple[float, int, Event]] = []
     at = 0
@@ -341,7 +343,8 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
             break
         number = max(0, bisect_right(starts, start) - 1)
         try:
-            body = event_body(decode(reader.object(event.text)))
+            text = decode(reader.object(event.text))
+            body = chatfiles.block_result(text) if source.kind == "file" else event_body(text)
             name = conversations.pointed_output(body)
             output = outputs.get(name)
             if output is not None and output.excerpt is not None:

@@ -291,6 +291,19 @@ def test_of_a_stored_output_the_excerpt_is_reloaded(chat: Adapter) -> None:
     assert len(found.text) < len(body)
 
 
+@pytest.mark.parametrize("name", ["stream.org", "whole.md", "plain.txt"])
+def test_of_a_saved_chat_the_results_alone_are_reloaded(chat: Adapter, name: str) -> None:
+    """L1, V1: without the marks that gptel puts around them in the file."""
+    file = ROOT / "fixtures" / "chats" / name
+    [learned] = chat.call("evidence/learn", path=str(file)).sources
+    blocks = chat.call("evidence/reload", source=learned.source).text.split("\n\n")[1:]
+
+    assert [block.partition("\n")[2] for block in blocks] == [
+        'look says: contents of Makefile "x"\nsecond line',
+        "read says: contents of notes.txt\n```sh\nmake all\n```\n* a star\n#+end_tool\nsecond line",
+    ]
+
+
 def test_a_resumed_conversation_gets_the_evidence_as_a_section_once(chat: Adapter) -> None:
     """A delivery like any other: the next request has it, later ones keep it, also restarted."""
     use_tools(chat, ("look", {}, "a marsupial named Ottoline"))

@@ -283,6 +283,27 @@ def _read_call(text: str, block: Block, newline: int, *, org: bool) -> tuple[str
         return None
 
 
+_BEGINS = re.compile(r"[ \t]*(?:#\+begin_tool|```+ tool)\b", re.IGNORECASE)
+
+
+def block_result(block: str) -> str:
+    """Return what the tool returned, of BLOCK, the text of a tool's block in a saved chat.
+
+    That is without the lines around it, the call, and the commas that Org needs.  Another text, and
+    a block whose call cannot be told, is returned as it is.
+    """
+    if not _BEGINS.match(block):
+        return block
+    header, _, inside = block.rstrip().partition("\n")
+    inside = inside.rpartition("\n")[0]
+    try:
+        call = _find_expression(inside, 0, len(inside)) if inside.startswith("(") else ""
+    except UnreadableExpression:
+        return block
+    result = inside[len(call) :].strip("\r\n")
+    return _ESCAPE.sub(r"\1", result) if "#+" in header else result
+
+
 # Bounds
 
 
