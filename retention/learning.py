@@ -125,7 +125,8 @@ def learn_conversation(store: Store, index: Index, id: str) -> LearnedSource:
             raise UnknownConversation(f"no conversation {id!r}")
         log = Log(reader.rows(id))
         rows = conversations.chosen_rows([log.rows[row] for row in log.order])
-        pieces = conversations.tell_rows(rows, _known(reader, record))
+        before = reader.source(id, conversation_source(id))
+        pieces = conversations.tell_rows(rows, _known(reader, record, before))
     snapshot = join_pieces(pieces, record.title or ", ".join(map(_name, record.files)))
     draft = Source(
         id=conversation_source(id), owner=id, kind="conversation", events=(), chunks=(),
@@ -139,8 +140,21 @@ def _name(file: str) -> str:
     return Path(file).name
 
 
-def _known(reader: Reader, record: Conversation) -> conversations.Known:
-    """Return how a conversation's messages are read: each as the API that it went to has it."""
+def _known(reader: Reader, record: Conversation, before: Source | None) -> conversations.Known:
+    """Return how a conversation's messages are read: each as the API that it went to has it.
+
+    BEFORE is how it was learned last: what has been collected since is told as it was then.
+    """
+    events: dict[RowId, list[Event]] = {}
+    for event in before.events if before else ():
+        events.setdefault(event.row, []).append(event)
+
+    def learned(row: RowId) -> list[Piece]:
+        return [
+            Piece(e.kind, decode(reader.object(e.text)), e.tool, e.call, e.row, e.at)
+            for e in events.get(row, ())
+        ]
+
     at: dict[RowId, float] = {}
     whose: dict[RowId, Digest] = {}
     newest: Digest | None = None
@@ -174,7 +188,7 @@ def _known(reader: Reader, record: Conversation) -> conversations.Known:
                 return tell(provider.read, raw)
         return []
 
-    return conversations.Known(read=read, tell=tell_row, at=at, stored=stored)
+    return conversations.Known(read=read, tell=tell_row, at=at, stored=stored, learned=learned)
 
 
 class _Typed(msgspec.Struct):

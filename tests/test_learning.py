@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from retention import learning
+from retention.digest import digest
 from retention.errors import InvalidParams, UnknownConversation
 from retention.index import Index
 from retention.model import EventKind, Source
@@ -138,6 +140,21 @@ def test_a_conversation_that_changed_since_waits_and_then_does_not(
     assert learning.waiting(store) == [chat.id]
     learn(chat, conversation=chat.id)
     assert learning.waiting(store) == []
+
+
+def test_what_was_collected_since_stays_as_it_was_learned(store: Store, chat: Adapter) -> None:
+    """L6, V1: compaction takes texts out of the log, not out of what was learned."""
+    play(chat)
+    [before] = learn(chat, conversation=chat.id)
+    whole = text(store, before.source)
+    with store.read() as reader:
+        rows = list(reader.rows(chat.id))[:3]
+    gone = [msgspec.structs.replace(row, exact=digest("message", b"gone")) for row in rows]
+    store.write(lambda writer: [writer.put_row(chat.id, row) for row in gone])
+    [after] = learn(chat, conversation=chat.id)
+
+    assert (after.changed, text(store, after.source)) == (False, whole)
+    assert "Which wombat lives" in whole
 
 
 def test_a_fork_tells_what_it_shares(store: Store, chat: Adapter, tmp_path: Path) -> None:

@@ -23,13 +23,15 @@ class Known(Struct, frozen=True):
 
     `read` returns an object's bytes or None; `tell` reads an element as the API of its row has it;
     `at` is when a row first went out, in seconds since the epoch; `stored` maps an excerpt, without
-    white space around it, to the id of the output that it is of.
+    white space around it, to the id of the output that it is of.  `learned` returns the events
+    that a row was learned as, for one whose text is no more.
     """
 
     read: Callable[[Digest], bytes | None]
     tell: Callable[[RowId, bytes], list[Told]]
     at: Mapping[RowId, float]
     stored: Mapping[str, str]
+    learned: Callable[[RowId], Sequence[Piece]]
 
 
 def chosen_rows(rows: Sequence[Row]) -> list[Row]:
@@ -49,13 +51,18 @@ def tell_rows(rows: Iterable[Row], known: Known) -> list[Piece]:
         at = known.at.get(row.id, 0.0)
         if row.delivery is not None:
             text = known.read(row.delivery.text)
-            if text is not None:
-                body = make_event(EventKind.DELIVERY, text.decode("utf-8", "replace"))
-                pieces.append(Piece(EventKind.DELIVERY, body, row=row.id, at=at))
+            if text is None:
+                pieces += known.learned(row.id)
+                continue
+            body = make_event(EventKind.DELIVERY, text.decode("utf-8", "replace"))
+            pieces.append(Piece(EventKind.DELIVERY, body, row=row.id, at=at))
             continue
         raw = known.read(row.exact)
+        if raw is None:
+            pieces += known.learned(row.id)
+            continue
         try:
-            told = known.tell(row.id, raw) if raw is not None else []
+            told = known.tell(row.id, raw)
         except InvalidPayload:
             continue
         for each in told:
