@@ -6,6 +6,7 @@ Over the store and the index.  What a model gets obeys the one cap of `rendering
 from __future__ import annotations
 
 import logging
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from retention.errors import DamagedObject, InvalidParams, StoreError, UnknownOb
 from retention.evidence import causes, conversations, excerpts, reloading, runs
 from retention.evidence.snapshots import event_body
 from retention.index import Filters, Index, Match, Mode
+from retention.index.words import STOP_WORDS
 from retention.model import Event, EventKind, Source
 from retention.outputs import EARLIER
 from retention.protocol import (
@@ -35,6 +37,7 @@ from retention.store import Reader, Store
 
 MODES: dict[str, Mode] = {"combined": "combined", "lexical": "lexical", "dense": "dense"}
 MAX_HITS = 100
+_WORD = re.compile(r"\w+")
 LISTED = 12_000  # code points of one chunk in a listing (V5)
 
 EMPTY = (
@@ -71,40 +74,48 @@ def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
     )  # fmt: skip
     limit = max(1, min(asked.limit, MAX_HITS))
     matches = index.search(asked.query, filters, limit, mode)
+    words = asked_words(asked.query)
     with store.read() as reader:
         sources = _Sources(reader)
-        hits = tuple(hit for match in matches if (hit := _hit(sources, match, asked.query)))
+        hits = tuple(hit for match in matches if (hit := _hit(sources, match, words)))
     return Found(hits, _note(index, hits, filters))
 
 
+def asked_words(query: str) -> list[str]:
+    """Return the words of QUERY that a place is chosen by: no words of the grammar, if others."""
+    words = _WORD.findall(query)
+    return [word for word in words if word.lower() not in STOP_WORDS] or words
+
+
 class _Sources:
-    """Sources and their texts, each read once: several hits are often in one of them."""
+    """Sources, each read once: several hits are often in one of them."""
 
     def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self._found: dict[tuple[str, str], tuple[Source, str] | None] = {}
+        self._reader = reader
+        self._found: dict[tuple[str, str], learning.Reading | None] = {}
 
-    def get(self, owner: str, id: str) -> tuple[Source, str] | None:
-        """Return the source and its whole text, None if it is gone or cannot be read."""
+    def get(self, owner: str, id: str) -> learning.Reading | None:
+        """Return the source, to be read in parts, or None if it is gone."""
         key = (owner, id)
         if key not in self._found:
-            source = self.reader.source(owner, id)
-            try:
-                text = learning.read_text(self.reader, source) if source else ""
-                self._found[key] = (source, text) if source else None
-            except (UnknownObject, DamagedObject):
-                self._found[key] = None
+            source = self._reader.source(owner, id)
+            self._found[key] = learning.Reading(self._reader, source) if source else None
         return self._found[key]
 
 
-def _hit(sources: _Sources, match: Match, query: str) -> Hit | None:
-    found = sources.get(match.owner, match.id)
-    if found is None or match.number >= len(found[0].chunks):
+def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
+    reading = sources.get(match.owner, match.id)
+    if reading is None or match.number >= len(reading.source.chunks):
         return None
-    source, text = found
+    source = reading.source
     chunk = source.chunks[match.number]
-    body = text[chunk.start : chunk.end]
-    place = excerpts.find_place(body, query.split(), match.span)
+    try:
+        body = reading.text(chunk.start, chunk.end)
+        place = excerpts.find_place(body, words, match.span)
+        line = reading.line(chunk.start + place.at)
+    except (UnknownObject, DamagedObject):
+        return None
+    event = reading.event(chunk.start + place.at)
     live = source.kind in {"conversation", "output"}
     return Hit(
         id=learning.chunk_id(source, match.number),
@@ -113,14 +124,15 @@ def _hit(sources: _Sources, match: Match, query: str) -> Hit | None:
         excerpt=legible(body[place.start : place.end]),
         found=match.found,
         at=place.at,
+        begin=place.start,
         place=chunk.start + place.at,
-        line=text.count("\n", 0, chunk.start + place.at) + 1,
-        event=chunk.kind.value,
-        tool=chunk.tool,
+        line=line,
+        event=event.kind.value if event else "",
+        tool=event.tool if event else "",
         title=source.title,
         path=source.path,
         conversation=source.owner if live else "",
-        time=source.at,
+        time=(event.at if event else 0.0) or source.at,
         words=place.words,
     )
 
@@ -191,7 +203,7 @@ def _read(reader: Reader, id: str) -> Text:
     if source is None or number is None:
         raise UnknownObject(f"no evidence {id!r}")
     chunk = source.chunks[number]
-    text = learning.read_text(reader, source, chunk.start, chunk.end)
+    text = learning.Reading(reader, source).text(chunk.start, chunk.end)
     return Text(id, source, chunk.start, text)
 
 

@@ -8,6 +8,7 @@ that differs, which `reconcile` finds.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -54,23 +55,42 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def read_text(reader: Reader, source: Source, start: int = 0, end: int | None = None) -> str:
-    """Return the exact text of SOURCE from START up to END, in code points.
+def read_text(reader: Reader, source: Source) -> str:
+    """Return the exact text of SOURCE.
 
     Raise UnknownObject or DamagedObject if a part of it cannot be had.
     """
-    last = sum(event.chars for event in source.events) if end is None else end
-    parts: list[str] = []
-    at = 0
-    for event in source.events:
-        if at >= last:
-            break
-        after = at + event.chars
-        if after > start:
-            text = decode(reader.object(event.text))
-            parts.append(text[max(0, start - at) : last - at])
-        at = after
-    return "".join(parts)
+    return "".join(decode(reader.object(event.text)) for event in source.events)
+
+
+class Reading:
+    """The text of one source, read in parts: a source may be long, what is looked for is not."""
+
+    def __init__(self, reader: Reader, source: Source) -> None:
+        self.source = source
+        self._reader = reader
+        self._starts = list(accumulate((event.chars for event in source.events), initial=0))
+
+    def event(self, at: int) -> Event | None:
+        """Return the event in which code point AT stands."""
+        number = bisect_right(self._starts, at) - 1
+        return self.source.events[number] if number < len(self.source.events) else None
+
+    def text(self, start: int, end: int) -> str:
+        """Return the exact text from START up to END; raise as `read_text`."""
+        first = max(0, bisect_right(self._starts, start) - 1)
+        parts = [
+            decode(self._reader.object(event.text))
+            for event in self.source.events[first : bisect_left(self._starts, end)]
+        ]
+        begin = self._starts[first]
+        return "".join(parts)[start - begin : end - begin]
+
+    def line(self, at: int) -> int:
+        """Return the number of the line, from 1, in which code point AT stands."""
+        number = max(0, bisect_right(self._starts, at) - 1)
+        breaks = sum(event.breaks for event in self.source.events[:number])
+        return breaks + self.text(self._starts[number], at).count("\n") + 1
 
 
 def chunk_id(source: Source, number: int) -> str:
@@ -99,7 +119,7 @@ def read_chunk(store: Store, owner: str, id: str, number: int) -> str | None:
             return None
         chunk = source.chunks[number]
         try:
-            return read_text(reader, source, chunk.start, chunk.end)
+            return Reading(reader, source).text(chunk.start, chunk.end)
         except (UnknownObject, DamagedObject):
             return None
 
@@ -214,16 +234,22 @@ def _providers(identity: bytes | None) -> list[Provider]:
 
 def learn_outputs(store: Store, index: Index, id: str) -> list[LearnedSource]:
     """Learn the outputs of conversation ID that are not learned yet, each whole."""
+    return [learn_output(store, index, id, output) for output in outputs_to_learn(store, id)]
+
+
+def outputs_to_learn(store: Store, id: str) -> list[Output]:
+    """Return the outputs of conversation ID that are not learned yet, each once."""
     with store.read() as reader:
         waiting = {
             output.id: output
             for output in reader.outputs(id, EARLIER)
             if reader.source(id, output.id) is None
         }
-    return [_learn_output(store, index, id, output) for output in waiting.values()]
+    return list(waiting.values())
 
 
-def _learn_output(store: Store, index: Index, id: str, output: Output) -> LearnedSource:
+def learn_output(store: Store, index: Index, id: str, output: Output) -> LearnedSource:
+    """Learn OUTPUT of conversation ID whole, under its own id (V1)."""
     with store.read() as reader:
         text = decode(reader.object(output.blob))
     span = Span(0, len(text), EventKind.TOOL_OUTPUT, output.tool, output.call, at=output.at)
@@ -337,7 +363,7 @@ def _learn(store: Store, index: Index, draft: Source, snapshot: Snapshot) -> Lea
     events = tuple(
         Event(
             span.kind, digest("blob", data), span.end - span.start, span.tool, span.call, span.row,
-            span.at,
+            span.at, data.count(b"\n"),
         )
         for span, data in zip(snapshot.spans, texts, strict=True)
     )  # fmt: skip

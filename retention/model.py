@@ -6,6 +6,7 @@ values.  Planning compares the two and answers with `Plan`-like values (see `pla
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -331,7 +332,7 @@ class Event(Struct, frozen=True, array_like=True):
     """One stretch of a source's text: `chars` code points, the object `text` (domain "blob").
 
     The events of a source join to its exact text.  `call` is the canonical JSON of a tool's
-    arguments, of a call and of its output alike.
+    arguments, of a call and of its output alike.  `breaks` counts the line breaks in it.
     """
 
     kind: EventKind
@@ -341,6 +342,7 @@ class Event(Struct, frozen=True, array_like=True):
     call: str = ""
     row: RowId = START  # of a live conversation's log, where it came from
     at: float = 0.0  # seconds since the epoch, where it is known
+    breaks: int = 0
 
 
 class Chunk(Struct, frozen=True, array_like=True):
@@ -404,6 +406,12 @@ class Retirement(Struct, frozen=True):
     rows: tuple[tuple[RowId, RowId], ...]
     end: tuple[RowId, ...]
     requests: int = 0
+
+    @property
+    def ids(self) -> Iterator[RowId]:
+        """The ids of the rows, one by one."""
+        for first, last in self.rows:
+            yield from range(first, last + 1)
 
 
 class Conversation(Struct, frozen=True):

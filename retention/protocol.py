@@ -526,6 +526,7 @@ class Hit(Result, frozen=True):
     excerpt: str
     found: str
     at: int = 0
+    begin: int = 0
     place: int = 0
     line: int = 1
     event: str = ""

@@ -103,8 +103,9 @@ class Worker:
 
     def _learn(self, index: Index, id: str) -> Iterator[None]:
         try:
-            yield
-            learning.learn_outputs(self._store, index, id)
+            for output in learning.outputs_to_learn(self._store, id):
+                yield
+                learning.learn_output(self._store, index, id, output)
             yield
             learning.learn_conversation(self._store, index, id)
         except UnknownConversation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,6 +10,8 @@ from typing import NamedTuple
 ROOM = 360  # code points of an excerpt: four or five lines
 LEAD = 90  # of them in front of the match, when there is more text
 MATCHES = 5_000  # matches looked at in one chunk; its first ones are as good as any
+
+MARGIN = 1e-9  # of a sum that was added to and taken from
 
 _WORD = re.compile(r"\w+")
 
@@ -59,13 +60,19 @@ def _matches(text: str, wanted: Sequence[str], low: int, high: int) -> list[tupl
 
 def _densest(found: Sequence[tuple[int, str]], counts: Counter[str], width: int) -> int:
     """Return where the best window of WIDTH code points begins: that of its first match."""
-    starts = [start for start, _ in found]
-    best, at = 0.0, starts[0]
-    for n, (start, _) in enumerate(found):
-        stop = bisect_left(starts, start + width, n)
-        score = sum(1.0 / counts[word] + 1.0 for word in {word for _, word in found[n:stop]})
-        if score > best:
+    best, at = 0.0, found[0][0]
+    score, stop = 0.0, 0
+    inside = Counter[str]()
+    for start, word in found:
+        while stop < len(found) and found[stop][0] < start + width:
+            entering = found[stop][1]
+            inside[entering] += 1
+            score += (1.0 + 1.0 / counts[entering]) * (inside[entering] == 1)
+            stop += 1
+        if score > best + MARGIN:
             best, at = score, start
+        inside[word] -= 1
+        score -= (1.0 + 1.0 / counts[word]) * (inside[word] == 0)
     return at
 
 
