@@ -59,7 +59,10 @@ def _matches(text: str, wanted: Sequence[str], low: int, high: int) -> list[tupl
 
 
 def _densest(found: Sequence[tuple[int, str]], counts: Counter[str], width: int) -> int:
-    """Return where the best window of WIDTH code points begins: that of its first match."""
+    """Return where the best window of WIDTH code points begins: that of its first match.
+
+    Of windows that are as good and overlap the last one is the tightest.
+    """
     best, at = 0.0, found[0][0]
     score, stop = 0.0, 0
     inside = Counter[str]()
@@ -69,7 +72,7 @@ def _densest(found: Sequence[tuple[int, str]], counts: Counter[str], width: int)
             inside[entering] += 1
             score += (1.0 + 1.0 / counts[entering]) * (inside[entering] == 1)
             stop += 1
-        if score > best + MARGIN:
+        if score > best + MARGIN or (score > best - MARGIN and start < at + width):
             best, at = score, start
         inside[word] -= 1
         score -= (1.0 + 1.0 / counts[word]) * (inside[word] == 0)

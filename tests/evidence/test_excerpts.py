@@ -30,6 +30,13 @@ def test_the_place_with_most_of_the_words_is_chosen() -> None:
     assert set(place.words) == {"alpha", "beta"}
 
 
+def test_of_windows_that_are_as_good_the_tightest_is_chosen() -> None:
+    text = f"{FILLER}alpha in vain, alpha of beta\n{FILLER}alpha of beta"
+    place = find_place(text, ["alpha", "beta"])
+
+    assert place.at == len(FILLER) + len("alpha in vain, ")
+
+
 def test_a_rare_word_counts_for_more_than_a_frequent_one() -> None:
     text = "alpha\n" * 50 + FILLER + "gamma\n" + FILLER
     place = find_place(text, ["alpha", "gamma"])
