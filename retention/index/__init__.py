@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from retention.digest import Digest, digest
-from retention.evidence.views import VIEW, embedded_text, short_segments
+from retention.evidence.views import VIEW
 from retention.index.combining import Candidate, Found, combine
 from retention.index.database import Database
 from retention.index.embedding import Embedder
 from retention.index.lexical import Scope, Value, holding_all, holding_some
+from retention.index.passages import Span, embedded
 from retention.index.words import parts_of, storable, terms_of
-from retention.model import Chunk
+from retention.model import Chunk, EventKind
 
 if TYPE_CHECKING:
     from retention.index.vectors import Matrix
@@ -101,13 +102,13 @@ class Match(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A chunk without vectors."""
+    """A chunk without vectors: its row in the index, and where its text is to be had."""
 
-    chunk: int
+    row: int
     owner: str
     id: str
     number: int
-    whole: bool
+    chunk: Chunk
 
 
 class Counts(NamedTuple):
@@ -142,6 +143,7 @@ class Index:
         self._embedder = embedder
         self._matrix: Matrix | None = None
         self._matrix_lock = threading.Lock()
+        self._embedding = threading.Lock()  # a vector that is about to be used is not unused
 
     @classmethod
     def open(cls, directory: Path, embedder: Embedder | None = None) -> Index:
@@ -193,9 +195,9 @@ class Index:
             if known is None and len(added) != 1 + max((d.number for d in added), default=-1):
                 _ask_for_rebuild(db)  # what it should have kept was never there
             for document in removed:
-                _remove(db, source, document.number, document.text)
+                _remove(db, source, entry.id, document)
             for document in added:
-                _add(db, source, document)
+                _add(db, source, entry.id, document)
 
         self._database.write(write, lost=None)
 
@@ -210,9 +212,10 @@ class Index:
             if source is None:
                 return
             for document in removed or ():
-                _remove(db, source, document.number, document.text)
-            for (number,) in db.execute("SELECT number FROM chunks WHERE source = ?", (source,)):
-                _remove(db, source, number, None)
+                _remove(db, source, id, document)
+            db.execute(_DELETE_EMBEDDINGS, (source,))
+            if db.execute("DELETE FROM chunks WHERE source = ?", (source,)).rowcount:
+                _ask_for_rebuild(db)
             db.execute("DELETE FROM sources WHERE id = ?", (source,))
 
         self._database.write(write, lost=None)
@@ -234,7 +237,8 @@ class Index:
         """
         with self._matrix_lock:
             self._matrix = None
-        self._database.write(lambda db: db.execute(_UNUSED_VECTORS), lost=None)
+        with self._embedding:
+            self._database.write(lambda db: db.execute(_UNUSED_VECTORS), lost=None)
         return self._database.scrub()
 
     def check(self) -> bool:
@@ -249,9 +253,11 @@ class Index:
         def read(db: sqlite3.Connection) -> list[Waiting]:
             rows = db.execute(_WAITING, (self._model, limit))
             return [
-                Waiting(chunk, owner, id, number, bool(whole))
-                for chunk, owner, id, number, whole in rows
-            ]
+                Waiting(row, owner, id, number, Chunk(
+                    start=start, end=end, kind=EventKind(kind), tool=tool, whole=bool(whole),
+                    name=name))
+                for row, owner, id, number, start, end, kind, tool, whole, name in rows
+            ]  # fmt: skip
 
         return self._database.read(read, lost=[]) if self._embedder else []
 
@@ -261,49 +267,54 @@ class Index:
         READ returns the text of a chunk by owner, id and number, None where it is gone.  What is
         stored is complete for each chunk, so that a process that was killed goes on where it was.
         """
-        waiting = self.unembedded(limit)
-        if not waiting or self._embedder is None:
+        if self._embedder is None:
             return 0
-        texts = [(chunk, read(chunk.owner, chunk.id, chunk.number)) for chunk in waiting]
-        spans = {
-            chunk.chunk: list(_embedded(text, whole=chunk.whole)) if text is not None else []
-            for chunk, text in texts
-        }
-        wanted = {_text_digest(text): text for found in spans.values() for _, text in found}
-        known = self._known_vectors(wanted)
-        new = [(key, text) for key, text in wanted.items() if key not in known]
-        made = self._embedder.embed_documents([text for _, text in new]) if new else ()
-        vectors = {
-            key: row.astype("float16").tobytes() for (key, _), row in zip(new, made, strict=True)
-        }
-        self._store_vectors(spans, vectors)
-        return len(waiting)
+        places: dict[int, list[tuple[Span, Digest]]] = {}
+        texts: dict[Digest, str] = {}
+        for waiting in self.unembedded(limit):
+            text = read(waiting.owner, waiting.id, waiting.number)
+            found = [] if text is None else list(embedded(waiting.chunk, text))
+            keyed = [(span, _text_digest(part), part) for span, part in found]
+            places[waiting.row] = [(span, key) for span, key, _ in keyed]
+            texts.update({key: part for _, key, part in keyed})
+        if places:
+            with self._embedding:
+                for key in self._known_vectors(texts):
+                    del texts[key]
+                self._store_vectors(places, self._make_vectors(texts))
+        return len(places)
 
-    def _known_vectors(self, digests: Iterable[Digest]) -> set[Digest]:
-        def read(db: sqlite3.Connection) -> set[Digest]:
+    def _known_vectors(self, digests: Iterable[Digest]) -> list[Digest]:
+        def read(db: sqlite3.Connection) -> list[Digest]:
             sql = "SELECT 1 FROM vectors WHERE digest = ? AND model = ?"
-            return {key for key in digests if db.execute(sql, (key, self._model)).fetchone()}
+            return [key for key in digests if db.execute(sql, (key, self._model)).fetchone()]
 
-        return self._database.read(read, lost=set())
+        return self._database.read(read, lost=[])
+
+    def _make_vectors(self, texts: Mapping[Digest, str]) -> list[tuple[str, Digest, bytes]]:
+        """Return rows of the table of vectors for TEXTS, without those that say nothing."""
+        if self._embedder is None or not texts:
+            return []
+        from retention.index.vectors import pack  # noqa: PLC0415 - as in _nearest
+
+        made = self._embedder.embed_documents(list(texts.values()))
+        telling = [key for key, vector in zip(texts, made, strict=True) if vector.any()]
+        packed = pack(made[made.any(axis=1)])
+        return [(self._model, *row) for row in zip(telling, packed, strict=True)]
 
     def _store_vectors(
-        self, spans: Mapping[int, list[tuple[Span, str]]], vectors: Mapping[Digest, bytes]
+        self,
+        places: Mapping[int, list[tuple[Span, Digest]]],
+        vectors: Sequence[tuple[str, Digest, bytes]],
     ) -> None:
         def write(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "INSERT OR IGNORE INTO vectors (model, digest, vector) VALUES (?, ?, ?)",
-                [(self._model, key, vector) for key, vector in vectors.items()],
-            )
-            for chunk, found in spans.items():
-                done = db.execute(_EMBEDDED, (self._model, VIEW, chunk))
-                if not done.rowcount:
+            db.executemany(_PUT_VECTOR, vectors)
+            for chunk, found in places.items():
+                if not db.execute(_EMBEDDED, (self._model, VIEW, chunk)).rowcount:
                     continue  # it was removed meanwhile
                 db.execute("DELETE FROM embeddings WHERE chunk = ?", (chunk,))
-                db.executemany(
-                    _PLACED,
-                    [(chunk, *(span or (None, None)), _text_digest(text), self._model)
-                     for span, text in found],
-                )  # fmt: skip
+                rows = [(chunk, *(span or (None, None)), key, self._model) for span, key in found]
+                db.executemany(_PUT_EMBEDDING, rows)
 
         self._database.write(write, lost=None)
 
@@ -319,7 +330,7 @@ class Index:
         """Return what has to do with QUERY, the best first; any text will do as a query."""
         terms = terms_of(query)
         vector = None
-        if self._embedder is not None and mode != "lexical":
+        if terms and self._embedder is not None and mode != "lexical":
             vector = self._embedder.embed_query(query)
 
         def read(db: sqlite3.Connection) -> list[Match]:
@@ -329,7 +340,7 @@ class Index:
                 ours = filters._replace(only=True).scope()
                 every = [*holding_all(db, terms, ours, many), *every]
             some, near = [], list[Candidate]()
-            if len(every) < many:
+            if len(every) < limit:
                 if len(terms) > 1 and mode != "dense":
                     some = holding_some(db, terms, scope, many)
                 if vector is not None:
@@ -350,8 +361,7 @@ class Index:
                 # Without vectors nobody waits for numpy.
                 from retention.index.vectors import Matrix  # noqa: PLC0415
 
-                assert self._embedder is not None
-                self._matrix = Matrix(self._embedder.name, self._embedder.dims)
+                self._matrix = Matrix(self._model)
             self._matrix.read_on(db, self._database.file)
             near = self._matrix.nearest(vector, limit, among)
         return [Candidate(found.chunk, found.score, "meaning", found.span) for found in near]
@@ -371,21 +381,24 @@ class Index:
         return self._database.read(read, lost=Counts())
 
 
-Span = tuple[int, int] | None
-
 _CLEAR: Final = (
     "DELETE FROM sources",
     "DELETE FROM chunks",
     "DELETE FROM embeddings",
     "UPDATE state SET needs_rebuild = 0",
 )
+_DELETE_EMBEDDINGS: Final = """
+DELETE FROM embeddings WHERE chunk IN (SELECT id FROM chunks WHERE source = ?)
+"""
 _UNUSED_VECTORS: Final = "DELETE FROM vectors WHERE id NOT IN (SELECT vector FROM embeddings)"
 _WAITING: Final = """
-SELECT c.id, s.owner, s.name, c.number, c.whole FROM chunks c JOIN sources s ON s.id = c.source
+SELECT c.id, s.owner, s.name, c.number, c.start, c.end, c.kind, c.tool, c.whole, c.name
+FROM chunks c JOIN sources s ON s.id = c.source
 WHERE c.model IS NOT ? ORDER BY c.id DESC LIMIT ?
 """
 _EMBEDDED: Final = "UPDATE chunks SET model = ?, view = ? WHERE id = ?"
-_PLACED: Final = """
+_PUT_VECTOR: Final = "INSERT OR IGNORE INTO vectors (model, digest, vector) VALUES (?, ?, ?)"
+_PUT_EMBEDDING: Final = """
 INSERT INTO embeddings (chunk, start, end, vector)
 SELECT ?, ?, ?, id FROM vectors WHERE digest = ? AND model = ?
 """
@@ -405,6 +418,9 @@ RETURNING id
 _PUT_CHUNK: Final = """
 INSERT INTO chunks (source, number, name, kind, tool, start, end, whole, digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+"""
+_TAKE_CHUNK: Final = """
+DELETE FROM chunks WHERE source = ? AND number = ? RETURNING id, name, digest
 """
 _ADD_WORDS: Final = "INSERT INTO words (rowid, body, parts) VALUES (?, ?, ?)"
 _DELETE_WORDS: Final = "INSERT INTO words (words, rowid, body, parts) VALUES ('delete', ?, ?, ?)"
@@ -430,40 +446,38 @@ def _text_digest(text: str) -> Digest:
     return digest("blob", text.encode("utf-8", "surrogatepass"))
 
 
-def _add(db: sqlite3.Connection, source: int, document: Document) -> None:
-    """Add DOCUMENT, in the place of what has its number in SOURCE."""
-    _remove(db, source, document.number, document.text)
+def _add(db: sqlite3.Connection, source: int, id: str, document: Document) -> None:
+    """Add DOCUMENT, in the place of what has its number in SOURCE, whose id is ID."""
+    _remove(db, source, id, document)
     number, chunk, text = document
     row = db.execute(
         _PUT_CHUNK,
         (source, number, chunk.name, chunk.kind.value, chunk.tool, chunk.start, chunk.end,
          chunk.whole, _text_digest(text)),
     ).fetchone()[0]  # fmt: skip
-    text = storable(text)
-    db.execute(_ADD_WORDS, (row, text, parts_of(text)))
+    db.execute(_ADD_WORDS, (row, *_columns(id, document)))
 
 
-def _remove(db: sqlite3.Connection, source: int, number: int, text: str | None) -> None:
-    """Remove a chunk; without its very text its words stay, and are of no chunk any more."""
-    found = db.execute(
-        "DELETE FROM chunks WHERE source = ? AND number = ? RETURNING id, digest", (source, number)
-    ).fetchone()
+def _remove(db: sqlite3.Connection, source: int, id: str, document: Document) -> None:
+    """Remove what has the number of DOCUMENT; if its text was another, its words stay, of no chunk.
+
+    The words of a row can be taken out only with what they were put in with.
+    """
+    found = db.execute(_TAKE_CHUNK, (source, document.number)).fetchone()
     if found is None:
         return
-    row, known = found
+    row, *known = found
     db.execute("DELETE FROM embeddings WHERE chunk = ?", (row,))
-    if text is None or _text_digest(text) != known:
+    if known == [document.chunk.name, _text_digest(document.text)]:
+        db.execute(_DELETE_WORDS, (row, *_columns(id, document)))
+    else:
         _ask_for_rebuild(db)
-        return
-    text = storable(text)
-    db.execute(_DELETE_WORDS, (row, text, parts_of(text)))
 
 
-def _embedded(text: str, *, whole: bool) -> Iterable[tuple[Span, str]]:
-    """Yield what is embedded of TEXT, a chunk, and where it stands in it (V3)."""
-    yield None, embedded_text(text, whole=whole)
-    for start, end in short_segments(text):
-        yield (start, end), text[start:end]
+def _columns(id: str, document: Document) -> tuple[str, str]:
+    """Return what is indexed: the text, and its parts with the names that the chunk is known by."""
+    text = storable(document.text)
+    return text, storable(f"{id} {document.chunk.name} {parts_of(text)}")
 
 
 def _matches(

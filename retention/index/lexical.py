@@ -8,14 +8,22 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from math import log
+from heapq import nlargest
+from itertools import combinations
+from math import expm1, log, log1p, sqrt
 from typing import Final, NamedTuple
+
+from retention.index.words import loosened
 
 Value = str | float
 
 PARTS_WEIGHT: Final = 0.5  # of a match in the parts of words, beside one in the text
 NEAR: Final = 40  # words, at most, between the terms of a passage
-COMMON: Final = 2_000  # chunks: a term in more of them finds none by itself
+COMMON: Final = 2_000  # chunks: a term in more of them tells nothing
+LIKELY: Final = 4  # times as many chunks as are wanted, of which the lengths are looked up
+PAIRED: Final = 4  # terms, the rarest, that are looked for in one passage, two by two
+PAIR_WEIGHT: Final = 0.5
+SHORT: Final = 200  # characters: in a chunk that is shorter a term tells no more
 
 
 class Scope(NamedTuple):
@@ -63,35 +71,79 @@ def holding_all(
 
 
 def _can_be_near(terms: Sequence[str]) -> bool:
-    return len(terms) > 1 and all(term.startswith('"') for term in terms)
+    return len(terms) > 1 and all(map(_is_phrase, terms))
+
+
+def _is_phrase(term: str) -> bool:
+    return term.startswith('"')
 
 
 def holding_some(
     connection: sqlite3.Connection, terms: Sequence[str], scope: Scope, limit: int
 ) -> list[Hit]:
-    """Return the chunks that hold the most of TERMS, rare ones counting for more.
+    """Return the chunks that hold the most of TERMS, in whatever form of the words.
 
-    The score is the share of what was asked for: 1.0 would be all of it.
+    A term counts for how little it is to be expected in a chunk: rare terms tell much, and in a
+    long chunk any term tells less.  Of the rarest terms each pair in one passage counts too, half.
+    The score is the share of what all terms together would count for in a chunk of average length.
     """
-    total = connection.execute("SELECT count(*) FROM chunks").fetchone()[0]
-    shares = defaultdict[int, float](float)
-    asked, rare = 0.0, list[str]()
-    for term in terms:
-        rows = connection.execute(
-            "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", (term, COMMON + 1)
-        ).fetchall()
-        if len(rows) > COMMON:
-            continue
-        weight = log(1 + (total + 0.5) / (len(rows) + 0.5))
-        asked += weight
-        if rows:
-            rare.append(term)
-        for (chunk,) in rows:
-            shares[chunk] += weight
-    found = ranked(connection, " OR ".join(rare or terms), scope, 4 * limit)
-    best = max((hit.score for hit in found), default=1.0)
-    scored = [
-        Hit(chunk, (shares[chunk] / asked if asked else 0.0) + 0.05 * score / best)
-        for chunk, score in found
+    total, average = connection.execute("SELECT count(*), avg(end - start) FROM chunks").fetchone()
+    forms = list(map(loosened, terms))
+    held = {form: rows for form in forms if (rows := _rows(connection, form, scope)) is not None}
+    rare = sorted((form for form, rows in held.items() if rows), key=lambda form: len(held[form]))
+    if not rare:
+        common = ranked(connection, " OR ".join(forms), scope, limit)
+        return [Hit(hit.chunk, 0.0) for hit in common]
+    asked = sum(_surprise(_rate(len(rows), total)) for rows in held.values())
+    holding = defaultdict[int, list[_Term]](list)
+    for form in rare:
+        for chunk in held[form]:
+            holding[chunk].append(_Term(_rate(len(held[form]), total), 1.0))
+    for one, other in combinations(list(filter(_is_phrase, rare))[:PAIRED], 2):
+        rows = _rows(connection, f"NEAR({one} {other}, {NEAR})", scope) or set()
+        for chunk in rows:
+            holding[chunk].append(_Term(_rate(len(rows), total), PAIR_WEIGHT))
+    likely = nlargest(LIKELY * limit, holding, key=lambda chunk: (_told(holding[chunk]), chunk))
+    hits = [
+        Hit(chunk, _told(holding[chunk], sqrt(max(length, SHORT) / max(average, SHORT))) / asked)
+        for chunk in likely
+        for (length,) in connection.execute(_LENGTH, (chunk,))
     ]
-    return sorted(scored, key=lambda hit: -hit.score)[:limit]
+    return sorted(hits, key=lambda hit: -hit.score)[:limit]
+
+
+class _Term(NamedTuple):
+    """How often a term is to be expected in a chunk, and what it counts for beside others."""
+
+    rate: float
+    weight: float
+
+
+def _told(terms: Sequence[_Term], room: float = 1.0) -> float:
+    """Return how much it tells that all TERMS are in a chunk, with ROOM for more than usual."""
+    return sum(term.weight * _surprise(term.rate * room) for term in terms)
+
+
+def _rows(connection: sqlite3.Connection, expression: str, scope: Scope) -> set[int] | None:
+    """Return the chunks that match EXPRESSION, None if there are too many to tell anything."""
+    sql = _MATCHING.format(condition=scope.condition) if scope.values else _ANYWHERE
+    found = {row for (row,) in connection.execute(sql, (expression, *scope.values, COMMON + 1))}
+    return found if len(found) <= COMMON else None
+
+
+_LENGTH: Final = "SELECT end - start FROM chunks WHERE id = ?"  # none where the chunk is gone
+_ANYWHERE: Final = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?"
+_MATCHING: Final = """
+SELECT words.rowid FROM words JOIN chunks c ON c.id = words.rowid JOIN sources s ON s.id = c.source
+WHERE words MATCH ? AND {condition} LIMIT ?
+"""
+
+
+def _rate(count: int, total: int) -> float:
+    """Return how often a term that COUNT of TOTAL chunks hold is to be expected in one chunk."""
+    return -log1p(-(count + 0.5) / (total + 1))
+
+
+def _surprise(rate: float) -> float:
+    """Return how much it tells that a term of this RATE is there."""
+    return -log(-expm1(-rate))

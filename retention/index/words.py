@@ -17,6 +17,7 @@ from typing import Final
 LONGEST: Final = 2_000  # code points of a question that are read
 TERMS: Final = 32  # of a question that are looked for
 WORD: Final = 64  # characters of the longest word that is parted: longer ones are no names
+STEM: Final = 4  # letters, at least, of what is left of a word without its ending
 PARTS: Final = 8  # of a word; with more it is rather a hash than a name
 
 _TOKEN = re.compile(r"[^\W_]+")
@@ -26,6 +27,8 @@ _PART = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+"  # HTTP|Server|parse|2|...
 )
 _ASKED = re.compile(r'"([^"]*)"|(\S+)')
+
+_ENDINGS = ("ing", "ed", "es", "s", "e", "y", "er")  # of English words
 
 # Words that a question has for its grammar.
 STOP_WORDS: Final = frozenset(
@@ -78,6 +81,16 @@ def terms_of(question: str) -> list[str]:
         if _TOKEN.findall(word.lower())[0] not in STOP_WORDS or len(_TOKEN.findall(word)) > 1
     ]
     return list(dict.fromkeys(map(_expression, telling or words)))[:TERMS]
+
+
+def loosened(term: str) -> str:
+    """Return TERM so that a plain word of it is found in other forms too: by how it begins."""
+    word = term.strip('"')
+    if not (word.isascii() and word.isalpha()):
+        return term
+    stems = (word.removesuffix(end) for end in _ENDINGS if word.endswith(end))
+    stem = next((stem for stem in stems if len(stem) >= STEM), word)
+    return f'"{stem}"*' if len(stem) >= STEM else term
 
 
 def _expression(word: str) -> str:
