@@ -154,7 +154,7 @@ def retire(
     rows = find_retired(history.owners, log)
     if not any(history.owners) or not rows:
         raise InvalidParams("nothing of the history is in the log")
-    retirement = make_retirement(rows, now, record.next_seq - 1)
+    retirement = make_retirement(rows, now)
     changed = msgspec.structs.replace(
         record, version=record.version + 1, retired=(*record.retired, retirement)
     )

@@ -6,7 +6,7 @@ Rows that do not exist yet have negative ids (drafts); `settling` gives them the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 
 import msgspec
@@ -57,7 +57,7 @@ def match_payload(
     prompt: Sequence[Message],
     sent: Sequence[RowId],
     *,
-    hidden: Callable[[RowId], bool] = lambda _: False,
+    hidden: Collection[RowId] = (),
 ) -> Match:
     """Match MESSAGES with the rows of LOG behind position SETTLED; SENT are those sent last.
 
@@ -67,7 +67,7 @@ def match_payload(
     rows = [
         row
         for row in log.after(settled)
-        if row.delivery is None and row.face != Face.ACTUAL and not hidden(row.id)
+        if row.delivery is None and row.face != Face.ACTUAL and row.id not in hidden
     ]
     owners = match_rows([units_of(message) for message in messages], rows, sent)
     newest = max((n for n, m in enumerate(messages) if m.role is Role.USER), default=-1)

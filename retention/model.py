@@ -399,13 +399,12 @@ class Retirement(Struct, frozen=True):
     """A history that was compacted (rule L1), from the time `at`, seconds since the epoch.
 
     `rows` are ranges of row ids, first and last; `end` are the last ordinary ones, by which a
-    payload that holds it all the same is known.  `requests` were sent before.
+    payload that holds it all the same is known.
     """
 
     at: float
     rows: tuple[tuple[RowId, RowId], ...]
     end: tuple[RowId, ...]
-    requests: int = 0
 
     @property
     def ids(self) -> Iterator[RowId]:

@@ -72,7 +72,7 @@ from retention.ordinary import Ordinary, is_filled
 from retention.placing import find_places, move_out
 from retention.providers.rules import MAX_MARKS
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
-from retention.retiring import covers, find_hidden
+from retention.retiring import find_hidden
 from retention.sections import (
     Due,
     plan_reminders,
@@ -131,10 +131,9 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
     settled = view.log.position(base.items[cut - 1].row) if base and cut else -1
     sent = sent_rows(view.last, base.sent_at[cut] if base and cut else 0, view.log)
     messages = rest + request.tail
-    retired = find_hidden(
+    hidden = find_hidden(
         view.conversation.retired, messages, base.items[:cut] if base else (), view.log
     )
-    hidden = partial(covers, retired)
     match = match_payload(messages, view.log, settled, request.prompt, sent, hidden=hidden)
     items = base.items[:cut] + match.items if base else match.items
     spans = {row: (cut + first, cut + last) for row, (first, last) in match.spans.items()}
@@ -146,7 +145,7 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         fragments = {}
     items = _cover(items, fragments)
     rows = (*view.log.in_front_of(spans), *view.log.after(settled))
-    candidates = [row for row in rows if not row.gone and not hidden(row.id)]
+    candidates = [row for row in rows if not row.gone and row.id not in hidden]
     places = find_places(items, cut, spans, candidates, view.log) if view.step < NO_EDITS else {}
     places = move_out(places, fragments)
     build = _builder(request, view)

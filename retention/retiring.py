@@ -18,27 +18,23 @@ from retention.model import Face, Message, Retirement, Role, Row, RowId
 END = 2  # rows at the end of a retired history by which a payload that holds it is known
 
 
-def covers(retirements: Iterable[Retirement], id: RowId) -> bool:
-    """Return whether row ID belongs to one of RETIREMENTS."""
-    return any(first <= id <= last for each in retirements for first, last in each.rows)
-
-
 def find_hidden(
     retirements: Sequence[Retirement], messages: Sequence[Message], taken: Sequence[Item], log: Log
-) -> tuple[Retirement, ...]:
-    """Return those of RETIREMENTS whose history a payload does not hold.
+) -> frozenset[RowId]:
+    """Return the rows of those of RETIREMENTS whose history a payload does not hold.
 
     MESSAGES are compared with the end of that history; TAKEN are the elements in front of them,
     whose rows are known.
     """
     if not retirements:
-        return ()
+        return frozenset()
     units = [unit for message in messages for unit in units_of(message)]
     known = {item.row for item in taken}
-    return tuple(
-        each
+    return frozenset(
+        id
         for each in retirements
         if known.isdisjoint(each.end) and not _stands([log.rows[id] for id in each.end], units)
+        for id in each.ids
     )
 
 
@@ -70,13 +66,11 @@ def find_retired(owners: Iterable[Sequence[RowId]], log: Log) -> list[Row]:
     ]
 
 
-def make_retirement(rows: Sequence[Row], at: float, requests: int) -> Retirement:
-    """Return the retirement of ROWS, in log order, at the time AT, after so many REQUESTS."""
+def make_retirement(rows: Sequence[Row], at: float) -> Retirement:
+    """Return the retirement of ROWS, in log order, at the time AT."""
     shown = [row.id for row in rows if row.delivery is None and row.face is not Face.ACTUAL]
-    return Retirement(
-        at=at, rows=_ranges(sorted(row.id for row in rows)), end=tuple(shown[-END:]),
-        requests=requests,
-    )  # fmt: skip
+    ranges = _ranges(sorted(row.id for row in rows))
+    return Retirement(at=at, rows=ranges, end=tuple(shown[-END:]))
 
 
 def _ranges(ids: Sequence[RowId]) -> tuple[tuple[RowId, RowId], ...]:
@@ -94,4 +88,4 @@ def keep_retired(retirements: Sequence[Retirement], sent: Iterable[Item]) -> tup
     if not retirements:
         return ()
     ids = {id for item in sent for id in item.ids}
-    return tuple(each for each in retirements if not any(covers((each,), id) for id in ids))
+    return tuple(each for each in retirements if ids.isdisjoint(each.ids))

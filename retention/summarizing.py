@@ -7,7 +7,6 @@ calls and results.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from retention.matching import match_payload, sent_rows
 from retention.model import START, Conversation, EventKind, Message, Row, RowId, Struct
 from retention.providers import Provider
 from retention.providers.transcript import Told, tell
-from retention.retiring import covers, find_hidden, find_retired
+from retention.retiring import find_hidden, find_retired
 from retention.sections import Record, standing
 
 RESULT_ROOM = 1_200  # code points of one tool's result
@@ -59,7 +58,7 @@ def find_history(
     """
     if messages and messages[-1].opens:
         raise InvalidParams("the history ends between a call and its result")
-    hidden = partial(covers, find_hidden(record.retired, messages, (), log))
+    hidden = find_hidden(record.retired, messages, (), log)
     match = match_payload(messages, log, -1, (), sent_rows(last, 0, log), hidden=hidden)
     return History(texts=[message.raw for message in messages], owners=list(match.owners))
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from retention.digest import SIZE, Digest
-from retention.model import Conversation, Delivery, RequestRecord, Retirement, Row, RowId, Struct
+from retention.model import Conversation, Delivery, RequestRecord, Row, RowId, Struct
 from retention.store.environment import Environment
 from retention.store.forgetting import SLICE, find_bound, finish, forget
 from retention.store.records import Reader, Writer, references
@@ -122,18 +122,12 @@ def _find_leaving(
         bound = find_bound(record.id, staying)
         ids = frozenset(
             id
-            for id in chain.from_iterable(map(ids_of, due))
+            for id in chain.from_iterable(each.ids for each in due)
             if id >= bound and (row := _own_row(session, record.id, id)) and not row.gone
         )
         if ids:
             rows[record.id] = ids
     return Leaving(conversations=unused, rows=rows)
-
-
-def ids_of(retirement: Retirement) -> Iterator[RowId]:
-    """Yield the ids of the rows of RETIREMENT."""
-    for first, last in retirement.rows:
-        yield from range(first, last + 1)
 
 
 def _own_row(session: Session, id: str, number: RowId) -> Row | None:
@@ -172,19 +166,22 @@ def _retired(record: Conversation, row: RowId) -> bool:
 
 
 def _hollow_request(session: Session, id: str, seq: int) -> None:
-    """Take what quotes a collected row out of the record of a request."""
+    """Take texts of collected rows out of the record of a request, and what it quotes.
+
+    A request that does not hold such a row may have been compared with one that does.
+    """
     request = REQUESTS.get(session, entry_key(id, seq))
     if request is None:
         return
-    rows = (_own_row(session, id, row) for row in (*request.changed, *request.rows))
-    gone = {row.id for row in rows if row is not None and row.gone}
-    quoted = request.continuity
-    if gone and quoted is not None:
-        quoted = msgspec.structs.replace(quoted, before="", after="")
+    quoting = request.continuity
     hollow = msgspec.structs.replace(
         request,
-        changed={row: name for row, name in request.changed.items() if row not in gone},
-        continuity=quoted,
+        changed={
+            number: name
+            for number, name in request.changed.items()
+            if not (row := _own_row(session, id, number)) or not row.gone
+        },
+        continuity=quoting and msgspec.structs.replace(quoting, path="", before="", after=""),
     )
     if hollow != request:
         Writer(session).put_request(id, hollow)
@@ -198,7 +195,7 @@ def _end_retirements(session: Session, id: str) -> None:
     left = tuple(
         each
         for each in record.retired
-        if any(not (row := _own_row(session, id, n)) or not row.gone for n in ids_of(each))
+        if any(not (row := _own_row(session, id, n)) or not row.gone for n in each.ids)
     )
     Writer(session).put_conversation(
         msgspec.structs.replace(record, version=record.version + 1, retired=left)

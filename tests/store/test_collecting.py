@@ -56,9 +56,7 @@ def retire(store: Store, id: str, first: int, last: int, at: float = 0.0) -> Non
     def apply(writer: Writer) -> None:
         record = writer.conversation(id)
         assert record is not None
-        retired = Retirement(
-            at=at, rows=((first, last),), end=(last,), requests=record.next_seq - 1
-        )
+        retired = Retirement(at=at, rows=((first, last),), end=(last,))
         writer.put_conversation(msgspec.structs.replace(record, retired=(*record.retired, retired)))
 
     store.write(apply)
@@ -227,16 +225,16 @@ def test_a_collected_delivery_keeps_what_fired(store: Store) -> None:
 
 
 def test_requests_quote_nothing_of_what_was_collected(store: Store) -> None:
-    """L6: neither another text of a row nor the place where requests differed."""
+    """L6: neither another text of a row nor the place where a later request differed."""
     add(store, A, "one", "two")
+    add(store, A, "three")
     other = message("one, as it went out")
-    quoting = Continuity(cause=Cause.EDITED, path="messages.0", before="secret", after="secret too")
+    quoting = Continuity(cause=Cause.FILTERED, path="messages.0", before="one", after="three")
     store.write(
         lambda writer: (
             writer.put_object("message", b"one, as it went out"),
-            writer.put_request(
-                A, request(1, rows=(1, 2), changed={1: other, 2: other}, continuity=quoting)
-            ),
+            writer.put_request(A, request(1, rows=(1, 2), changed={1: other, 2: other})),
+            writer.put_request(A, request(2, rows=(3,), continuity=quoting)),
         )
     )
     retire(store, A, 1, 1)
@@ -244,10 +242,9 @@ def test_requests_quote_nothing_of_what_was_collected(store: Store) -> None:
     store.collect(retired_before=NOW)
 
     with store.read() as reader:
-        kept = reader.request(A, 1)
-    assert kept is not None
-    assert kept.changed == {2: other}
-    assert kept.continuity == msgspec.structs.replace(quoting, before="", after="")
+        kept = [reader.request(A, seq) for seq in (1, 2)]
+    assert [each.changed for each in kept if each] == [{2: other}, {}]
+    assert [each.continuity for each in kept if each] == [None, Continuity(cause=Cause.FILTERED)]
 
 
 def test_retired_rows_that_a_fork_shares_stay(store: Store) -> None:
@@ -319,6 +316,25 @@ def test_what_comes_into_use_meanwhile_stays(path: Path, store: Store) -> None:
 
     assert texts(store, A) == ["another", "and another", "comes into use again"]
     assert objects(store) == {b"another", b"and another", b"comes into use again"}
+    assert store.check() == ()
+
+
+def test_history_that_is_used_again_meanwhile_stays(store: Store) -> None:
+    """L1, L6: somebody undid the compaction and sent the old payload."""
+    add(store, A, "one", "two")
+    retire(store, A, 1, 2)
+
+    def undo() -> None:
+        def apply(writer: Writer) -> None:
+            record = writer.conversation(A)
+            assert record is not None
+            writer.put_conversation(msgspec.structs.replace(record, retired=()))
+
+        store.write(apply)
+
+    interrupt(undo, lambda: store.collect(retired_before=NOW))
+
+    assert texts(store, A) == ["one", "two"]
     assert store.check() == ()
 
 
