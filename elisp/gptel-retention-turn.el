@@ -165,16 +165,16 @@ takes back what the payload was made to ask for."
 
 (defun gptel-retention-turn--find (buffer)
   "Return the conversation of BUFFER; make one if there is none.
-Indirect buffers share it; a buffer that was cloned from another one
-starts its own."
+Indirect buffers share it.  A buffer that was cloned from another one
+does not, nor one whose text, and with it the id, became another."
   (let ((base (gptel-retention-turn--base buffer)))
     (with-current-buffer base
       (let ((found gptel-retention-turn--conversation))
         (unless (and found
                      (eq base (gptel-retention-turn--conversation-buffer
-                               found)))
-          (when found
-            (setq gptel-retention-id nil))
+                               found))
+                     (member (gptel-retention-turn--conversation-id found)
+                             (list nil gptel-retention-id)))
           (setq gptel-retention-turn--conversation
                 (make-gptel-retention-turn--conversation
                  :buffer base :owned t))))
@@ -255,8 +255,8 @@ Mend also what gptel does not restore (rule H5)."
 
 (defun gptel-retention-turn--open (conversation)
   "Open CONVERSATION if this run of the backend has not yet; return its id.
-The answer may name another id: if the file was copied, the copy goes
-its own way."
+The answer may name another id: if the file or the buffer was copied, the
+copy goes its own way."
   (let* ((buffer (gptel-retention-turn--conversation-buffer conversation))
          (owned (gptel-retention-turn--conversation-owned conversation))
          (file (if owned (gptel-retention-turn--file buffer) ""))
@@ -267,7 +267,9 @@ its own way."
                      (gptel-retention-turn-id buffer)
                    (gptel-retention-turn--conversation-id conversation)))
              (answer (gptel-retention-rpc-call
-                      "conversation/open"
+                      (if (gptel-retention-turn--taken-p id file conversation)
+                          "conversation/fork"
+                        "conversation/open")
                       (list :id (or id "")
                             :file (gptel-retention-rpc-clean-string file)
                             :title (if owned
@@ -283,6 +285,34 @@ its own way."
           (with-current-buffer buffer
             (setq gptel-retention-id id)))))
     (gptel-retention-turn--conversation-id conversation)))
+
+(defun gptel-retention-turn--taken-p (id file conversation)
+  "Return non-nil if ID is that of another buffer than CONVERSATION's.
+It then came here with a copy of the text.  Where both visit a file, this
+one FILE, the backend sees that by itself."
+  (and id
+       (null (gptel-retention-turn--conversation-id conversation))
+       (seq-some
+        (lambda (buffer)
+          (when-let* (((buffer-live-p buffer))
+                      (other (buffer-local-value
+                              'gptel-retention-turn--conversation buffer))
+                      ((eq buffer (gptel-retention-turn--conversation-buffer
+                                   other)))
+                      ((not (eq other conversation)))
+                      ((equal id (gptel-retention-turn--conversation-id
+                                  other))))
+            (or (string-empty-p file)
+                (string-empty-p (gptel-retention-turn--file buffer)))))
+        gptel-retention-turn--buffers)))
+
+(defun gptel-retention-turn-open ()
+  "Tell the backend all of this buffer's conversation; return its id.
+An error is the caller's to see."
+  (gptel-retention-rpc-ensure)
+  (let ((conversation (gptel-retention-turn--find (current-buffer))))
+    (gptel-retention-turn--catch-up conversation)
+    (gptel-retention-turn--open conversation)))
 
 ;;; Which requests concern us
 
