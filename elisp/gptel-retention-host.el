@@ -24,14 +24,23 @@
 (declare-function gptel-org--unescape-tool-results "ext:gptel-org")
 (declare-function gptel-org--strip-block-headers "ext:gptel-org")
 (declare-function gptel-org--strip-elements "ext:gptel-org")
+(declare-function gptel-org--get-topic-start "ext:gptel-org")
+(declare-function gptel--convert-markdown->org "ext:gptel-org")
 (declare-function gptel--parse-buffer "ext:gptel-request")
 (declare-function gptel--parse-schema "ext:gptel-request")
+(declare-function gptel--request-data "ext:gptel-request")
+(declare-function gptel--trim-prefixes "ext:gptel-request" t t)
+(declare-function gptel-org--send-with-props "ext:gptel-org")
 (declare-function gptel--with-buffer-copy-internal "ext:gptel-request")
 
+(defvar gptel--fsm-last)
+(defvar gptel--known-backends)
 (defvar gptel--request-alist)
+(defvar gptel-org-branching-context)
 (defvar gptel-org-ignore-elements)
 (defvar gptel-track-response)
 (defvar org-complex-heading-regexp)
+(defvar org-property-drawer-re)
 (defvar url-http-end-of-headers)
 (defvar url-http-response-status)
 
@@ -202,9 +211,10 @@ Its payload then holds what the tool loop added to it."
 
 (defun gptel-retention-host-tokens (info)
   "Return the tokens that the last response of INFO reports, or nil.
-That is all input, cached or not, and the output."
+That is all input, cached or not, and the output.  What the provider
+put into its cache is in the input already."
   (when-let* ((tokens (plist-get info :tokens))
-              (counts (cl-loop for key in '(:input :cached :cache :output)
+              (counts (cl-loop for key in '(:input :cached :output)
                                for count = (plist-get tokens key)
                                when (numberp count) collect count)))
     (apply #'+ counts)))
@@ -232,17 +242,40 @@ That is all input, cached or not, and the output."
 SCHEMA, a plist, is that of the JSON object that it is to answer with,
 and is also given to APIs that take one.  FUNCTION gets a string or nil,
 perhaps more than once."
+  (gptel-retention-host--ask
+   prompt
+   (concat "Answer with one JSON object of this schema, and nothing \
+else:\n" (decode-coding-string (gptel-retention-host-encode schema) 'utf-8))
+   (and (gptel-retention-host--schema-p) schema)
+   (lambda (response _info)
+     (when (or (null response) (stringp response))
+       (funcall function response)))))
+
+(defun gptel-retention-host-ask-text (prompt system function)
+  "Ask this buffer's model PROMPT and call FUNCTION with its answer.
+SYSTEM is the system prompt.  FUNCTION gets a string and nil, or nil and
+what went wrong, a string."
+  (gptel-retention-host--ask
+   prompt system nil
+   (lambda (response info)
+     (cond ((stringp response) (funcall function response nil))
+           ((memq response '(nil abort))
+            (funcall function nil
+                     (if response
+                         "stopped"
+                       (string-join
+                        (delete "" (list (or (plist-get info :status) "")
+                                         (gptel-retention-host-error info)))
+                        ": "))))))))
+
+(defun gptel-retention-host--ask (prompt system schema callback)
+  "Ask this buffer's model PROMPT, with SYSTEM and SCHEMA, apart from all else.
+CALLBACK is one of `gptel-request'."
   (setq-local gptel-use-tools nil
               gptel-use-context nil
               gptel-cache nil
               gptel-include-reasoning nil)
-  (gptel-request prompt
-    :system (concat "Answer with one JSON object of this schema, and nothing \
-else:\n" (decode-coding-string (gptel-retention-host-encode schema) 'utf-8))
-    :schema (and (gptel-retention-host--schema-p) schema)
-    :callback (lambda (response _info)
-                (when (or (null response) (stringp response))
-                  (funcall function response)))))
+  (gptel-request prompt :system system :schema schema :callback callback))
 
 (defun gptel-retention-host--schema-p ()
   "Return non-nil if gptel can give a schema to this buffer's backend."
@@ -256,6 +289,58 @@ else:\n" (decode-coding-string (gptel-retention-host-encode schema) 'utf-8))
   (let ((inhibit-message t)
         (message-log-max nil))
     (gptel-abort buffer)))
+
+(defun gptel-retention-host-read-model ()
+  "Let the user choose a model; return (BACKEND . MODEL)."
+  (let* ((models (cl-loop for (name . backend) in gptel--known-backends
+                          nconc (mapcar
+                                 (lambda (model)
+                                   (cons (format "%s:%s" name model)
+                                         (cons backend model)))
+                                 (gptel-backend-models backend))))
+         (default (format "%s:%s" (gptel-backend-name gptel-backend)
+                          gptel-model)))
+    (cdr (assoc (completing-read (format-prompt "Model" default)
+                                 models nil t nil nil default)
+                models))))
+
+(defun gptel-retention-host-outline ()
+  "Return what a request from this buffer would be like, a plist as INFO.
+Its payload has no conversation in it."
+  (funcall
+   (if (and (derived-mode-p 'org-mode)
+            (fboundp 'gptel-org--send-with-props))
+       #'gptel-org--send-with-props     ; what properties of a heading say
+     #'funcall)
+   (lambda ()
+     (let ((gptel-use-tools nil)
+           (gptel-system-prompt nil))
+       (list :buffer (current-buffer)
+             :backend gptel-backend
+             :model gptel-model
+             :data (gptel--request-data gptel-backend nil))))))
+
+(defun gptel-retention-host-busy-p ()
+  "Return non-nil if a request of this buffer is under way.
+A buffer that shares its text counts as well."
+  (let* ((base (lambda (buffer) (or (buffer-base-buffer buffer) buffer)))
+         (own (funcall base (current-buffer)))
+         (here-p (lambda (buffer)
+                   (and (buffer-live-p buffer)
+                        (eq own (funcall base buffer))))))
+    (or (and (boundp 'gptel--fsm-last)
+             (cl-some (lambda (buffer)
+                        (let ((fsm (buffer-local-value 'gptel--fsm-last
+                                                       buffer)))
+                          (and fsm (funcall here-p buffer)
+                               (not (gptel-retention-host-outcome fsm)))))
+                      (buffer-list)))
+        (and (boundp 'gptel--request-alist)
+             (cl-some (lambda (entry)
+                        (funcall here-p
+                                 (plist-get (gptel-fsm-info (cadr entry))
+                                            :buffer)))
+                      gptel--request-alist)))))
 
 ;;; Responses
 
@@ -610,6 +695,94 @@ the changes that gptel's prompt transforms make (rule Q6)."
        (gptel-retention-host--user-start beg end)))
    end
    t))
+
+;;; Turns in the transcript
+
+(defun gptel-retention-host-turn-ends ()
+  "Return the positions in this buffer at which a turn ends, a list.
+A turn ends behind a response that is followed by a prompt, or by
+nothing.  Calls and their results are thus within a turn.  What is
+ignored and follows the response at once belongs to it."
+  (let ((start (point-min)) end ends)
+    (while (< start (point-max))
+      (let ((next (next-single-property-change start 'gptel nil (point-max))))
+        (pcase (get-text-property start 'gptel)
+          ('response (setq end next))
+          ('ignore (when (eql end start)
+                     (setq end next)))
+          ('nil (when (and end (gptel-retention-host-prompt-p start next))
+                  (push end ends)
+                  (setq end nil)))
+          (_ (setq end nil)))           ; results of a tool
+        (setq start next)))
+    (when end
+      (push end ends))
+    (nreverse ends)))
+
+(defun gptel-retention-host-prompt-p (beg end)
+  "Return non-nil if gptel would send what the user wrote from BEG to END."
+  (let ((text (buffer-substring-no-properties beg end)))
+    (when (and (derived-mode-p 'org-mode)
+               (fboundp 'gptel-org--strip-block-headers))
+      (setq text (with-temp-buffer
+                   (insert text)
+                   (gptel-org--strip-block-headers)
+                   (buffer-string))))
+    (gptel--trim-prefixes text)))
+
+(defun gptel-retention-host-transcript-start ()
+  "Return where gptel begins to read at point, and where text begins.
+The value is (START . TEXT).  Between the two are the heading of an Org
+topic, what Org keeps behind it or at the top, or the line with
+file-local variables."
+  (save-excursion
+    (let ((topic (and (derived-mode-p 'org-mode)
+                      (fboundp 'gptel-org--get-topic-start)
+                      (gptel-org--get-topic-start))))
+      (goto-char (or topic (point-min)))
+      (cons (point)
+            (progn
+              (when (or topic (looking-at-p ".*-\\*-.*-\\*-"))
+                (forward-line 1))
+              (when (derived-mode-p 'org-mode)
+                (gptel-retention-host--skip-org-lines))
+              (point))))))
+
+(defun gptel-retention-host--skip-org-lines ()
+  "Go behind property drawers, keywords, comments and empty lines."
+  (while (and (not (eobp))
+              (cond ((looking-at org-property-drawer-re)
+                     (goto-char (match-end 0)))
+                    ((looking-at "[ \t]*\\(?:#\\(?: \\|\\+[^ \t\n:]+:\\).*\\)?$")
+                     (goto-char (match-end 0)))))
+    (forward-line 1)))
+
+(defun gptel-retention-host-branching-p ()
+  "Return non-nil if not all text before point is sent with a prompt here."
+  (and (derived-mode-p 'org-mode)
+       (bound-and-true-p gptel-org-branching-context)))
+
+(defun gptel-retention-host-response-text (text)
+  "Return TEXT, a model's answer, as gptel would show it in this buffer."
+  (if (and (derived-mode-p 'org-mode)
+           gptel-org-convert-response
+           (fboundp 'gptel--convert-markdown->org))
+      (gptel--convert-markdown->org text)
+    text))
+
+(defun gptel-retention-host-insert-turn (prompt response)
+  "Insert PROMPT and RESPONSE to it at point, as gptel would show them."
+  (unless (bolp)
+    (insert gptel-response-separator))
+  (let ((beg (point)) middle)
+    (insert (gptel-prompt-prefix-string) prompt
+            gptel-response-separator (gptel-response-prefix-string))
+    (setq middle (point))
+    (insert response)
+    ;; gptel has text take over the role of what follows it.
+    (remove-list-of-text-properties beg (point) '(gptel front-sticky))
+    (add-text-properties middle (point)
+                         '(gptel response front-sticky (gptel)))))
 
 ;;; Restored files
 

@@ -24,6 +24,11 @@
 (declare-function gptel-retention-mode "gptel-retention" (&optional arg))
 (declare-function gptel-retention-set-goal "gptel-retention" (objective))
 (declare-function gptel-retention-forget "gptel-retention" ())
+(declare-function gptel-retention-export "gptel-retention" (file))
+(declare-function gptel-retention-import "gptel-retention"
+                  (file &optional as-new))
+(declare-function gptel-retention-compact "gptel-retention-compact"
+                  (&optional choose))
 (declare-function gptel-retention-restart-backend "gptel-retention" ())
 (declare-function gptel-retention-install-backend "gptel-retention" ())
 (declare-function gptel-retention-search "gptel-retention-search"
@@ -686,6 +691,9 @@ Interactively ID is read; `gptel-retention-outputs' lists them."
    ["Conversation"
     ("m" "turn on or off" gptel-retention-mode)
     ("g" "goal" gptel-retention-set-goal)
+    ("c" "compact" gptel-retention-compact)
+    ("x" "export" gptel-retention-export)
+    ("I" "import" gptel-retention-import)
     ("F" "forget" gptel-retention-forget)]
    ["Evidence"
     ("/" "search" gptel-retention-search)

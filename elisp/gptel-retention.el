@@ -47,6 +47,7 @@
 (require 'gptel-retention-inspect)
 (require 'gptel-retention-tools)
 (require 'gptel-retention-search)
+(require 'gptel-retention-compact)
 
 (defvar gptel-mode)
 (defvar gptel-prompt-transform-functions)
@@ -71,6 +72,7 @@ Change it when that name is an older version."
 
 (defconst gptel-retention--hooks
   '((gptel-post-tool-call-functions . gptel-retention-reminders-note-tool)
+    (gptel-post-response-functions . gptel-retention-compact-after-turn)
     (gptel-retention-after-prepare-functions . gptel-retention--note)
     (kill-buffer-hook . gptel-retention--leave))
   "What runs in a buffer where the mode is on.")
@@ -175,6 +177,55 @@ The next request starts a new record."
          (user-error "[retention] %s" (error-message-string err))))
       (gptel-retention-inspect-forget)
       (message "[retention] The conversation is forgotten"))))
+
+;;;###autoload
+(defun gptel-retention-export (file)
+  "Write what is stored of this conversation to FILE, which is new.
+Take that and the chat's own file to another machine, and use
+`gptel-retention-import' there."
+  (interactive (list (read-file-name "Export to: " nil nil nil
+                                     (concat (file-name-base (buffer-name))
+                                             ".zip"))))
+  (let ((id (gptel-retention-turn-id))
+        (file (expand-file-name file)))
+    (unless id
+      (user-error "[retention] Nothing is stored of this buffer"))
+    (when (file-remote-p file)
+      (user-error "[retention] The backend writes no remote files"))
+    (gptel-retention--have-done
+     "conversation/export" (list :id id :file file)
+     (lambda (_answer) (format "The conversation is in %s" file)))))
+
+;;;###autoload
+(defun gptel-retention-import (file &optional as-new)
+  "Store the conversation in FILE, which `gptel-retention-export' wrote.
+The chat file that has its id goes on with it.  If the store has another
+state of it already, FILE is refused; with AS-NEW, a prefix argument, it
+is stored beside that, under a new id."
+  (interactive "fImport: \nP")
+  (gptel-retention--have-done
+   "conversation/import" (list :file (expand-file-name file)
+                               :as_new (if as-new t :json-false))
+   (lambda (answer)
+     (format (if (eq t (plist-get answer :created))
+                 "The conversation is stored, its id is %s"
+               "The conversation was stored already, its id is %s")
+             (plist-get answer :id)))))
+
+(defun gptel-retention--have-done (method params say)
+  "Have the backend do METHOD with PARAMS, without waiting for it.
+SAY is called with the answer and returns what to tell then."
+  (condition-case err
+      (progn
+        (gptel-retention-rpc-ensure)
+        (gptel-retention-rpc-send
+         method params
+         (lambda (answer problem)
+           (message "[retention] %s" (if problem
+                                         (error-message-string problem)
+                                       (funcall say answer))))))
+    (gptel-retention-error
+     (user-error "[retention] %s" (error-message-string err)))))
 
 ;;;###autoload
 (defun gptel-retention-restart-backend ()

@@ -485,7 +485,7 @@ BETWEEN are parts as of `host-tests-insert'."
 (ert-deftest host-tests-tokens-are-all-input-and-output ()
   "What the context holds is every input token, cached or not, and output."
   (should (equal 111 (gptel-retention-host-tokens
-                      '(:tokens (:input 1 :cached 10 :output 100)))))
+                      '(:tokens (:input 1 :cached 10 :cache 1 :output 100)))))
   (should-not (gptel-retention-host-tokens '(:tokens nil))))
 
 (ert-deftest host-tests-models-with-a-cache ()
