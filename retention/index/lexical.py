@@ -21,6 +21,7 @@ PARTS_WEIGHT: Final = 0.5  # of a match in the parts of words, beside one in the
 NEAR: Final = 40  # words, at most, between the terms of a passage
 COMMON: Final = 2_000  # chunks: a term in more of them tells nothing
 LIKELY: Final = 4  # times as many chunks as are wanted, of which the lengths are looked up
+OFTEN: Final = 300  # chunks: a term in more of them is not looked for in other forms
 PAIRED: Final = 4  # terms, the rarest, that are looked for in one passage, two by two
 PAIR_WEIGHT: Final = 0.5
 SHORT: Final = 200  # characters: in a chunk that is shorter a term tells no more
@@ -84,23 +85,25 @@ def holding_some(
     """Return the chunks that hold the most of TERMS, in whatever form of the words.
 
     A term counts for how little it is to be expected in a chunk: rare terms tell much, and in a
-    long chunk any term tells less.  Of the rarest terms each pair in one passage counts too, half.
-    The score is the share of what all terms together would count for in a chunk of average length.
+    long chunk any term tells less.  Passages with two of the rarest terms, or with all that are
+    known at all, count as terms, half.  The score is the share of what all terms together would count for in a chunk of average length.
     """
     total, average = connection.execute("SELECT count(*), avg(end - start) FROM chunks").fetchone()
-    forms = list(map(loosened, terms))
-    held = {form: rows for form in forms if (rows := _rows(connection, form, scope)) is not None}
+    forms = [_form(connection, term, scope) for term in terms]
+    held = {form: rows for form, rows in forms if rows is not None}
     rare = sorted((form for form, rows in held.items() if rows), key=lambda form: len(held[form]))
     if not rare:
-        common = ranked(connection, " OR ".join(forms), scope, limit)
+        common = ranked(connection, " OR ".join(terms), scope, limit)
         return [Hit(hit.chunk, 0.0) for hit in common]
     asked = sum(_surprise(_rate(len(rows), total)) for rows in held.values())
     holding = defaultdict[int, list[_Term]](list)
     for form in rare:
         for chunk in held[form]:
             holding[chunk].append(_Term(_rate(len(held[form]), total), 1.0))
-    for one, other in combinations(list(filter(_is_phrase, rare))[:PAIRED], 2):
-        rows = _rows(connection, f"NEAR({one} {other}, {NEAR})", scope) or set()
+    known = [form for form, rows in forms if rows != set() and _is_phrase(form)]
+    pairs = combinations(list(filter(_is_phrase, rare))[:PAIRED], 2)
+    for near in (*pairs, *([known] if len(known) > 1 else ())):
+        rows = _rows(connection, f"NEAR({' '.join(near)}, {NEAR})", scope) or set()
         for chunk in rows:
             holding[chunk].append(_Term(_rate(len(rows), total), PAIR_WEIGHT))
     likely = nlargest(LIKELY * limit, holding, key=lambda chunk: (_told(holding[chunk]), chunk))
@@ -122,6 +125,15 @@ class _Term(NamedTuple):
 def _told(terms: Sequence[_Term], room: float = 1.0) -> float:
     """Return how much it tells that all TERMS are in a chunk, with ROOM for more than usual."""
     return sum(term.weight * _surprise(term.rate * room) for term in terms)
+
+
+def _form(connection: sqlite3.Connection, term: str, scope: Scope) -> tuple[str, set[int] | None]:
+    """Return TERM, loosened unless it is met often as it is, and the chunks that hold it so."""
+    rows = _rows(connection, term, scope)
+    form = loosened(term)
+    if form == term or rows is None or len(rows) > OFTEN:
+        return term, rows
+    return form, _rows(connection, form, scope)
 
 
 def _rows(connection: sqlite3.Connection, expression: str, scope: Scope) -> set[int] | None:
