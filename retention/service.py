@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,9 +25,7 @@ from retention import (
     handover,
     learning,
     lifecycle,
-    outputs,
     planning,
-    receipts,
     settling,
     summarizing,
 )
@@ -43,13 +42,11 @@ from retention.arrays import (
 from retention.continuity import Compared, compare
 from retention.digest import Digest, digest
 from retention.errors import (
-    DamagedObject,
     InvalidParams,
     InvalidPayload,
     NotInitialized,
     StoreError,
     UnknownConversation,
-    UnknownObject,
     UnknownPlan,
     UnknownState,
     UnsupportedProtocol,
@@ -58,14 +55,6 @@ from retention.finding import learned_apart
 from retention.fragments import LOOP_REPAIRED, calls_of
 from retention.index import Index
 from retention.index.embedding import Embedder, load_wordllama
-from retention.inspecting import (
-    Explanation,
-    explain,
-    shown_object,
-    shown_output,
-    shown_request,
-    shown_row,
-)
 from retention.ledger import Log
 from retention.marking import wants_marks
 from retention.model import (
@@ -110,27 +99,10 @@ from retention.protocol import (
     File,
     Initialize,
     Initialized,
-    InspectExplain,
-    InspectLog,
-    InspectObject,
-    InspectStatus,
     Kind,
-    OutputFound,
-    OutputLimits,
-    OutputList,
-    OutputRecall,
-    OutputRecalled,
-    OutputSave,
-    OutputSaved,
-    OutputScore,
-    OutputSearch,
     PlanId,
     Prepare,
     Prepared,
-    ReceiptAcknowledge,
-    ReceiptAcknowledged,
-    ReceiptOffer,
-    ReceiptOffered,
     Refused,
     RefusedStep,
     ResponseRecord,
@@ -144,7 +116,6 @@ from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
 from retention.retiring import keep_retired
-from retention.saver.excerpting import Excerpt, Options
 from retention.sections import update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
@@ -245,6 +216,10 @@ class Service:
         self._heads: OrderedDict[tuple[str, Digest], Head] = OrderedDict()
         self._session = random_id()[:8]  # names of an earlier process are never mistaken for ours
         self._counter = 0
+        self._desk = answering.Desk(
+            store=store, clock=clock, index=self.index, indexed=self._indexed, hand=self._handed,
+            notify=self._note,
+        )  # fmt: skip
         self._methods: dict[str, Callable[[Any], Any]] = {
             "initialize": self.initialize,
             "shutdown": lambda _: Done(),
@@ -262,27 +237,7 @@ class Service:
             "request/refused": self.request_refused,
             "response/record": self.response_record,
             "turn/complete": self.turn_complete,
-            "output/save": self.output_save,
-            "output/score": self.output_score,
-            "output/recall": self.output_recall,
-            "output/search": self.output_search,
-            "output/list": self.output_list,
-            "receipt/offer": self.receipt_offer,
-            "receipt/acknowledge": self.receipt_acknowledge,
-            "evidence/learn": lambda params: answering.learn(self._desk(), params),
-            "evidence/search": lambda params: answering.search(self._desk(), params),
-            "evidence/chunks": lambda params: answering.chunks(self._desk(), params),
-            "evidence/expand": lambda params: answering.expand(self._desk(), params),
-            "evidence/explain": lambda params: answering.explain(self._desk(), params),
-            "evidence/reload": lambda params: answering.reload(self._desk(), params),
-            "evidence/resume": lambda params: answering.resume(self._desk(), params),
-            "evidence/sources": lambda params: answering.sources(self._desk(), params),
-            "settings/change": lambda params: answering.change_settings(self.store, params),
-            "inspect/log": self.inspect_log,
-            "inspect/object": self.inspect_object,
-            "inspect/requests": self.inspect_requests,
-            "inspect/explain": self.inspect_explain,
-            "inspect/check": self.inspect_check,
+            **{name: partial(method, self._desk) for name, method in answering.METHODS.items()},
         }
 
     def call(self, method: str, params: bytes) -> Any:
@@ -344,12 +299,12 @@ class Service:
         for _ in range(MAX_TRIES):
             loaded = self._load(params.id)
             history = (
-                summarizing.find_history_to(params.row, loaded.log, loaded.last, self._read)
+                summarizing.find_history_to(params.row, loaded.log, loaded.last, self._desk.read)
                 if before is None
                 else summarizing.find_history(before, loaded.record, loaded.log, loaded.last)
             )
             if not params.confirm:
-                offer = summarizing.summarize(history, loaded.log, provider, self._read)
+                offer = summarizing.summarize(history, loaded.log, provider, self._desk.read)
                 text, file = self._handed(offer.text)
                 return ConversationRetired(
                     text=text, text_file=file, row=offer.row, rows=offer.rows,
@@ -473,7 +428,7 @@ class Service:
             conversation=loaded.record,
             log=loaded.log,
             provider=provider,
-            read=self._read,
+            read=self._desk.read,
             base=base,
             last=loaded.last,
             reusable=bool(loaded.last_name) and loaded.last_name in params.have,
@@ -517,7 +472,7 @@ class Service:
             common = common_length(plan.sent.items, before.sent.items)
         return compare(
             before, after, common=common, array=provider.array,
-            read=lambda name: plan.texts.get(name) or self._read(name),
+            read=lambda name: plan.texts.get(name) or self._desk.read(name),
         )  # fmt: skip
 
     def _before(self, loaded: Loaded, identity: Digest, provider: Provider) -> Compared | None:
@@ -551,7 +506,7 @@ class Service:
             span=tuple(self._messages(params.span, provider)) if params.span else (),
             prompt=tuple(self._messages(params.prompt, provider)) if params.prompt else (),
             sections=self._sections(params),
-            reminders=self._listed(params.reminders, Reminder),
+            reminders=answering.read_list(params.reminders, Reminder),
             frozen=params.frozen,
             shape=params.shape,
             hooked=params.hooked,
@@ -563,9 +518,9 @@ class Service:
 
     def _sections(self, params: Prepare) -> tuple[Section, ...]:
         """Return the client's sections, and what an earlier conversation found if it is resumed."""
-        listed = self._listed(params.sections, Section)
+        listed = answering.read_list(params.sections, Section)
         evidence = self._load(params.conversation).record.evidence
-        text = None if evidence is None else self._read(evidence)
+        text = None if evidence is None else self._desk.read(evidence)
         if text is None or any(section.name == EVIDENCE for section in listed):
             return listed
         body = text.decode("utf-8", "replace")
@@ -577,19 +532,11 @@ class Service:
             return None
         key = (provider.api, name)
         if key not in self._heads:
-            text = text if text is not None else self._read(name)
+            text = text if text is not None else self._desk.read(name)
             if text is None:
                 return None
             _bound(self._heads, key, provider.head(text), MAX_HEADS)
         return self._heads[key]
-
-    def _listed(self, value: tuple[_T, ...] | File, kind: type[_T]) -> tuple[_T, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return msgspec.json.decode(handover.read_text(value), type=tuple[kind, ...])  # type: ignore[valid-type]
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidParams(f"{kind.__name__}: {error}") from None
 
     def _messages(self, text: Text, provider: Provider) -> list[Message]:
         try:
@@ -657,7 +604,7 @@ class Service:
         at = max(plan.start, len(items) - MAX_CHECKED, 0)
         while at and (at >= len(items) or items[at].message.role is not Role.USER):
             at -= 1
-        texts = [each.message.raw or self._read(each.message.exact) for each in items[at:]]
+        texts = [each.message.raw or self._desk.read(each.message.exact) for each in items[at:]]
         found = provider.check([text for text in texts if text is not None])
         if None in texts:
             return ()
@@ -895,7 +842,7 @@ class Service:
             turn.completed = False
             return self.turn_complete(params)
         self._grow(loaded, record, plan.rows, plan.replaced)
-        self.notify(params.conversation)
+        self._note(params.conversation)
         return Done()
 
     def _own(self, turn: Turn, provider: Provider) -> tuple[list[Message], Origin | None]:
@@ -913,157 +860,6 @@ class Service:
             identity=pending.identity, prefix=sent.prefix, thought=thought if bound else START
         )
 
-    # Tool outputs
-
-    def output_save(self, params: OutputSave) -> OutputSaved:
-        """Keep a tool result whole, and answer what the model gets of it (tool-output.md O1-O6)."""
-        self._load(params.conversation)
-        tool = outputs.Tool(
-            name=params.tool, call=params.call,
-            task=handover.read_text(params.task).decode("utf-8", "replace"), at=self.clock(),
-        )  # fmt: skip
-        data = handover.read_text(params.body)
-        made, stored = outputs.save_output(
-            self.store, params.conversation, data, tool, _options(params.limits)
-        )
-        saved = self._output_saved(made, stored)
-        if stored:
-            self.notify(params.conversation)
-        if params.scorer != "model" or made.strategy not in outputs.JUDGED:
-            return saved
-        inquiry = outputs.ask_about(self.store, params.conversation, made.id)
-        asked, file = self._handed(msgspec.json.encode(inquiry).decode())
-        return msgspec.structs.replace(saved, ask=asked, ask_file=file)
-
-    def output_score(self, params: OutputScore) -> OutputSaved:
-        """Answer what the model gets of an output by another model's scores of its segments."""
-        made = outputs.score_output(
-            self.store, params.conversation, params.id,
-            handover.read_text(params.answer).decode("utf-8", "replace"), _options(params.limits),
-        )  # fmt: skip
-        return self._output_saved(made, stored=True)
-
-    def _output_saved(self, made: Excerpt, stored: bool) -> OutputSaved:
-        text, file = self._handed(made.text)
-        return OutputSaved(
-            id=made.id if stored else "", text=text, text_file=file,
-            strategy=made.strategy, why=made.why,
-            format=made.format, bytes=made.size, chars=made.chars, lines=made.lines,
-            shown=len(made.text),
-        )  # fmt: skip
-
-    def _handed(self, text: str) -> tuple[str, File | None]:
-        """Return TEXT for an answer, or the file that it is handed over in when it is large."""
-        data = text.encode()
-        if len(data) <= MAX_INLINE or not self.handover:
-            return text, None
-        return "", handover.write_file(self.handover, data, self._name("t"))
-
-    def output_recall(self, params: OutputRecall) -> OutputRecalled:
-        """Answer a part of a stored output, exactly as it is, with a place to go on (O7)."""
-        part = outputs.Part(
-            segment=params.segment, first=params.first, last=params.last, pattern=params.pattern,
-            context=params.context, offset=params.offset,
-        )  # fmt: skip
-        limit = MAX_PAGE if params.by == "user" else outputs.answer_limit(params.cap)
-        page, total = outputs.recall_output(self.store, params.id, part, limit)
-        if params.by == "model" and params.conversation:
-            outputs.note_recall(self.store, params.conversation, params.id, part)
-        text, file = self._handed(page.answer)
-        return OutputRecalled(text=text, text_file=file, more=page.resume or 0, total=total)
-
-    def output_search(self, params: OutputSearch) -> OutputFound:
-        """Answer the lines of a conversation's outputs that have all words of a query."""
-        text, more = outputs.search_outputs(
-            self.store, params.conversation, params.query, outputs.answer_limit(params.cap),
-            params.offset,
-        )  # fmt: skip
-        return OutputFound(text=text, more=more)
-
-    def output_list(self, params: OutputList) -> dict[str, Any]:
-        """The newest outputs of a conversation, and the ledger over them (O8)."""
-        record = self._load(params.conversation).record
-        with self.store.read() as reader:
-            found = reader.outputs(params.conversation, max(1, min(params.limit, 1000)))
-        stats = outputs.count_outputs(found, record.turns, OutputLimits().tail)
-        return {
-            "id": params.conversation,
-            "outputs": [shown_output(output) for output in found],
-            "stats": msgspec.to_builtins(stats),
-            "high_rate": outputs.HIGH_RATE,
-        }
-
-    # Engines that own their history
-
-    def receipt_offer(self, params: ReceiptOffer) -> ReceiptOffered:
-        """Offer what is due as one exact text; all of it stays due until its receipt (X1, X2)."""
-        offered = receipts.offer(
-            self.store, params.conversation,
-            receipts.Observed(
-                sections=self._listed(params.sections, Section),
-                reminders=self._listed(params.reminders, Reminder),
-            ),
-            receipts.Boundary(kind=params.boundary, limit=params.limit, wrapped=params.wrapped),
-            self.clock(),
-        )  # fmt: skip
-        text, file = self._handed(offered.text)
-        return ReceiptOffered(
-            offer=offered.id, text=text, text_file=file, reminders=offered.reminders,
-            sections=tuple(DeliveredSection(name=name, reason=why) for name, why in offered.due),
-            waiting=offered.waiting, reasons=offered.reasons,
-        )  # fmt: skip
-
-    def receipt_acknowledge(self, params: ReceiptAcknowledge) -> ReceiptAcknowledged:
-        """Take an engine's echo of an offer, and answer whether it acknowledges it (X1)."""
-        why = receipts.acknowledge(
-            self.store, params.conversation, params.offer,
-            handover.read_text(params.text).decode("utf-8", "surrogateescape"),
-            ok=params.ok, echo=params.echo,
-        )  # fmt: skip
-        return ReceiptAcknowledged(accepted=not why, why=why)
-
-    # Inspection: what the CLI and the Emacs views show
-
-    def inspect_log(self, params: InspectLog) -> dict[str, Any]:
-        """The newest rows of a log in log order, with their texts if `bodies` says so."""
-        log = self._load(params.id).log
-        read = self._read if params.bodies else None
-        rows = [shown_row(log.rows[id], read) for id in log.order[-max(1, params.limit) :]]
-        return {"id": params.id, "total": len(log.order), "rows": rows}
-
-    def inspect_object(self, params: InspectObject) -> dict[str, Any]:
-        """One object by its digest, or by the first digits that only it has."""
-        with self.store.read() as reader:
-            return shown_object(reader, params.digest.lower())
-
-    def inspect_requests(self, params: InspectStatus) -> dict[str, Any]:
-        """The newest requests of a conversation, the newest first."""
-        loaded = self._load(params.id)
-        with self.store.read() as reader:
-            records = reader.requests(params.id, max(1, min(params.limit, 1000)))
-        refusal = loaded.record.refusal
-        return {
-            "id": params.id,
-            "turns": loaded.record.turns,
-            "refusal": {"step": refusal.step, "status": refusal.status} if refusal else None,
-            "requests": [shown_request(record, loaded.log) for record in records],
-        }
-
-    def inspect_explain(self, params: InspectExplain) -> Explanation:
-        """What was kept, put in and marked in requests, why they differ, and what they cost."""
-        with self.store.read() as reader:
-            return explain(reader, params.id, params.request, params.limit)
-
-    def inspect_check(self, _: Empty) -> dict[str, Any]:
-        """Every problem that a full check finds, and of which views the vectors are (V3)."""
-        problems = [msgspec.to_builtins(problem) for problem in self.store.check()]
-        problems += [
-            {"code": "source", "where": id, "detail": fault}
-            for id, fault in learning.find_faults(self.store)
-        ]
-        views = self.index().counts().views if self._indexed() else {}
-        return {"problems": problems, "views": {str(view): n for view, n in views.items()}}
-
     # Memory and store
 
     def index(self) -> Index:
@@ -1075,6 +871,9 @@ class Service:
                 self._index = index
             return self._index
 
+    def _note(self, conversation: str) -> None:
+        self.notify(conversation)
+
     def _indexed(self) -> bool:
         """Tell whether there is an index, which who only looks does not make."""
         return (self.store.path / INDEX).exists()
@@ -1084,8 +883,12 @@ class Service:
         if self._indexed():
             learning.drop_sources(self.store, self.index(), owner)
 
-    def _desk(self) -> answering.Desk:
-        return answering.Desk(self.store, self.index(), self._handed)
+    def _handed(self, text: str) -> tuple[str, File | None]:
+        """Return TEXT for an answer, or the file that it is handed over in when it is large."""
+        data = text.encode()
+        if len(data) <= MAX_INLINE or not self.handover:
+            return text, None
+        return "", handover.write_file(self.handover, data, self._name("t"))
 
     def _load(self, id: str) -> Loaded:
         """Return conversation ID; read its log again if another process has written to it."""
@@ -1129,14 +932,6 @@ class Service:
         self._adopt(record)
         return record
 
-    def _read(self, name: Digest) -> bytes | None:
-        """Return an object, or None if it is missing or damaged: it counts as absent (rule Z3)."""
-        try:
-            with self.store.read() as reader:
-                return reader.object(name)
-        except (UnknownObject, DamagedObject):
-            return None
-
     def _pending(self, plan: str) -> Pending:
         try:
             return self._plans[plan]
@@ -1179,12 +974,6 @@ def _next_step(pending: Pending, step: int, *, spoken: bool) -> int:
         NO_EDITS: spoken or pending.edited or bool(sent.placed),
     }
     return next((each for each, differs in changes.items() if each > step and differs), step)
-
-
-def _options(limits: OutputLimits) -> Options:
-    if limits.tail < 1 or limits.cap < 1:
-        raise InvalidParams(f"limits of {limits.tail} and {limits.cap} code points")
-    return Options(tail_min_chars=limits.tail, excerpt_max_chars=limits.cap)
 
 
 def _breach(reason: Reason) -> Reason:

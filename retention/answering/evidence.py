@@ -1,17 +1,14 @@
-"""The RPC methods of evidence: parameters in, results out, over the store and the index."""
+"""The methods of evidence, and of the settings that the store keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from retention import finding, learning, settings
+from retention.answering.desk import Desk, limit_of
 from retention.errors import InvalidParams, UnknownConversation
-from retention.index import Index
-from retention.outputs import answer_limit
 from retention.protocol import (
     MAX_INLINE,
     EvidenceChunks,
@@ -28,44 +25,32 @@ from retention.protocol import (
     EvidenceSourceList,
     EvidenceSources,
     EvidenceText,
-    File,
     Settings,
     SettingsNow,
 )
 from retention.saver.excerpting import legible
-from retention.store import Store, Writer
-
-MAX_PAGE = 4_000_000  # code points of a text that the user gets at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What the methods work on; `hand` makes a text that is large a file for the client."""
-
-    store: Store
-    index: Index
-    hand: Callable[[str], tuple[str, File | None]]
+from retention.store import Writer
 
 
 def learn(desk: Desk, params: EvidenceLearn) -> EvidenceLearned:
     """Learn a live conversation with its outputs, or a file, now; unchanged ones stay (V1)."""
     if params.conversation:
-        learned = learning.learn_outputs(desk.store, desk.index, params.conversation)
-        learned.append(learning.learn_conversation(desk.store, desk.index, params.conversation))
+        learned = learning.learn_outputs(desk.store, desk.index(), params.conversation)
+        learned.append(learning.learn_conversation(desk.store, desk.index(), params.conversation))
         return EvidenceLearned(sources=tuple(learned))
     path = Path(params.path)
     if not path.is_absolute():
         raise InvalidParams(f"{params.path!r} is no absolute file name")
     return EvidenceLearned(
-        sources=tuple(learning.learn_file(desk.store, desk.index, path, chosen=params.plain))
+        sources=tuple(learning.learn_file(desk.store, desk.index(), path, chosen=params.plain))
     )
 
 
 def search(desk: Desk, params: EvidenceSearch) -> EvidenceFound:
     """Find what was learned (V5)."""
-    found = finding.search(desk.store, desk.index, params)
+    found = finding.search(desk.store, desk.index(), params)
     if params.by == "model":
-        text = finding.render_hits(found, params.query, answer_limit(params.cap))
+        text = finding.render_hits(found, params.query, limit_of(params))
         return EvidenceFound(text=text, note=found.note)
     hits = msgspec.json.encode(found.hits)
     if len(hits) <= MAX_INLINE:
@@ -77,7 +62,7 @@ def search(desk: Desk, params: EvidenceSearch) -> EvidenceFound:
 def chunks(desk: Desk, params: EvidenceChunks) -> EvidenceText:
     """List the chunks of a source, each within a bound, from one number on."""
     found, listing, more, total = finding.list_chunks(
-        desk.store, params.source, params.first, max(1, params.limit), _limit(params)
+        desk.store, params.source, params.first, max(1, params.limit), limit_of(params)
     )
     return _page(desk, found, listing, more, total)
 
@@ -85,12 +70,8 @@ def chunks(desk: Desk, params: EvidenceChunks) -> EvidenceText:
 def expand(desk: Desk, params: EvidenceExpand) -> EvidenceText:
     """Answer a page of exact text, with a place to go on."""
     found = finding.find_text(desk.store, params.id)
-    page = finding.expand(found, params.offset, _limit(params))
+    page = finding.expand(found, params.offset, limit_of(params))
     return _page(desk, found, page.answer, page.resume or 0, len(found.text))
-
-
-def _limit(params: EvidenceChunks | EvidenceExpand | EvidenceExplain) -> int:
-    return MAX_PAGE if params.by == "user" else answer_limit(params.cap)
 
 
 def _page(desk: Desk, found: finding.Text, text: str, more: int, total: int) -> EvidenceText:
@@ -104,7 +85,7 @@ def _page(desk: Desk, found: finding.Text, text: str, more: int, total: int) -> 
 def explain(desk: Desk, params: EvidenceExplain) -> EvidenceExplained:
     """Tell why a run failed, as far as what was learned of it says so (V6)."""
     made = finding.explain(desk.store, params.question)
-    limit = _limit(params)
+    limit = limit_of(params)
     text, file = desk.hand(legible(made.text)[:limit])
     claims = () if params.by == "model" or file else made.claims
     return msgspec.structs.replace(made, text=text, text_file=file, claims=claims)
@@ -145,14 +126,14 @@ def resume(desk: Desk, params: EvidenceResume) -> EvidenceReloaded:
 
 def sources(desk: Desk, params: EvidenceSources) -> EvidenceSourceList:
     """List the sources, the newest first, and how far the index is."""
-    return finding.list_sources(desk.store, desk.index, params.kind, params.limit)
+    return finding.list_sources(desk.store, desk.index(), params.kind, params.limit)
 
 
-def change_settings(store: Store, params: Settings) -> SettingsNow:
+def change_settings(desk: Desk, params: Settings) -> SettingsNow:
     """Change stored settings, and answer those in use (L4)."""
     if params.change:
-        store.write(
+        desk.store.write(
             lambda writer: writer.put_settings(settings.changed(writer.settings(), params.change))
         )
-    with store.read() as reader:
+    with desk.store.read() as reader:
         return SettingsNow(settings=settings.in_use(reader.settings()))
