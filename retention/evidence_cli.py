@@ -104,7 +104,13 @@ def _embed(session: Session, *, quiet: bool) -> None:
 
 def run_search(options: argparse.Namespace) -> int:
     """Find what was learned: words first, meaning where words find nothing."""
+    from retention.learning import reconcile  # noqa: PLC0415 - as in terminal.open_store
+
     with Session(options) as session:
+        if session.index().needs_rebuild:
+            print("the index is made anew", file=sys.stderr)
+            for _ in reconcile(session.store, session.index()):
+                pass
         conversation = session.conversation(options.within) if options.within else ""
         found = session.call(
             "evidence/search", query=" ".join(options.query), conversation=conversation,

@@ -50,6 +50,10 @@ NOTHING = (
     " show that the fact does not exist: it may be worded otherwise, or have never been learned."
     " Try other or fewer words{filters}."
 )
+UNFINISHED = (
+    "The index is being made anew and has {sources} of {all} sources so far, so that what is there"
+    " may not be found yet."
+)
 LEXICAL = " Only words were searched: there are no vectors, so that other wordings are not found."
 
 
@@ -78,7 +82,8 @@ def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
     with store.read() as reader:
         sources = _Sources(reader)
         hits = tuple(hit for match in matches if (hit := _hit(sources, match, words)))
-    return Found(hits, _note(index, hits, filters))
+        all_sources = reader.source_count() if index.needs_rebuild or not hits else 0
+    return Found(hits, _note(index, hits, filters, all_sources))
 
 
 def asked_words(query: str) -> list[str]:
@@ -137,8 +142,11 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
     )
 
 
-def _note(index: Index, hits: Sequence[Hit], filters: Filters) -> str:
+def _note(index: Index, hits: Sequence[Hit], filters: Filters, all_sources: int) -> str:
+    """Return what is to be said of HITS; ALL_SOURCES are those of the store, where it matters."""
     counts = index.counts()
+    if index.needs_rebuild or counts.sources < all_sources:
+        return UNFINISHED.format(sources=counts.sources, all=all_sources)
     if not counts.chunks:
         return EMPTY
     if hits:

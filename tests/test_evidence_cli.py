@@ -92,6 +92,16 @@ def test_an_empty_answer_is_no_proof(run: Run) -> None:
     assert "does not show that the fact does not exist" in out
 
 
+def test_a_search_makes_a_torn_index_anew(run: Run, tmp_path: Path) -> None:
+    run("learn", str(CHATS / "stream.org"))
+    for file in (tmp_path / "store" / "index").glob("index.sqlite*"):
+        file.write_bytes(b"torn" * 1_000)
+    status, out, err = run("search", "Makefile")
+
+    assert (status, "made anew" in err) == (0, True)
+    assert "stream" in out or "How is this built?" in out
+
+
 def test_filters_reach_the_search(run: Run) -> None:
     run("learn", str(CHATS / "stream.org"))
 

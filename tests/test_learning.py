@@ -272,12 +272,14 @@ def test_an_index_that_was_deleted_is_made_anew(store: Store, chat: Adapter) -> 
     chat.service.close()
     for file in (store.path / "index").iterdir():
         file.unlink()
-    assert search(chat, "Ottoline").hits == ()
+    lost = search(chat, "Ottoline")
+    assert (lost.hits, "0 of 1 sources" in lost.note) == ((), True)
 
     for _ in learning.reconcile(store, chat.service.index()):
         pass
 
-    assert len(search(chat, "Ottoline").hits) == 1
+    found = search(chat, "Ottoline")
+    assert (len(found.hits), found.note) == (1, "")
 
 
 def test_what_another_process_learned_is_indexed_and_what_it_forgot_is_not(

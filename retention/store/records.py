@@ -200,6 +200,10 @@ class Reader:
         ):
             yield SOURCES.decode(key, value)
 
+    def source_count(self) -> int:
+        """Return how many sources there are, without decoding them."""
+        return sum(1 for _ in self._session.scan(SOURCES.name, b""))
+
     def find_source(self, id: str) -> Source | None:
         """Return a source with ID, whoever owns it, or None."""
         wanted = id.encode("utf-8", "surrogatepass")
