@@ -219,7 +219,7 @@ It was made in BUFFER; if that is gone, nobody wants it any more."
         (gptel-retention-rpc-demote "The history was not compacted"
           (if (or (null summary) (string-blank-p summary))
               (message "[retention] There is no summary: %s"
-                       (or problem "the answer is empty"))
+                       (or problem "the answer is blank"))
             (funcall function (string-trim summary))))))))
 
 ;;; Editing the summary

@@ -254,23 +254,25 @@ else:\n" (decode-coding-string (gptel-retention-host-encode schema) 'utf-8))
 (defun gptel-retention-host-ask-text (prompt system function)
   "Ask this buffer's model PROMPT and call FUNCTION with its answer.
 SYSTEM is the system prompt.  FUNCTION gets a string and nil, or nil and
-what went wrong, a string."
-  (gptel-retention-host--ask
-   prompt system nil
-   (lambda (response info)
-     (cond ((stringp response) (funcall function response nil))
-           ((memq response '(nil abort))
-            (funcall function nil
-                     (if response
-                         "stopped"
-                       (string-join
-                        (delete "" (list (or (plist-get info :status) "")
-                                         (gptel-retention-host-error info)))
-                        ": "))))))))
+what went wrong, a string.  It may be called again: the first call tells."
+  (gptel-retention-host-add-post
+   (gptel-retention-host--ask
+    prompt system nil
+    (lambda (response info)
+      (cond ((stringp response) (funcall function response nil))
+            ((null response)
+             (funcall function nil
+                      (string-join
+                       (delete "" (list (or (plist-get info :status) "")
+                                        (gptel-retention-host-error info)))
+                       ": "))))))
+   ;; gptel does not tell of an empty answer.
+   (lambda (&rest _)
+     (funcall function nil "the answer is empty"))))
 
 (defun gptel-retention-host--ask (prompt system schema callback)
   "Ask this buffer's model PROMPT, with SYSTEM and SCHEMA, apart from all else.
-CALLBACK is one of `gptel-request'."
+CALLBACK is one of `gptel-request'.  Return the state machine."
   (setq-local gptel-use-tools nil
               gptel-use-context nil
               gptel-cache nil
@@ -742,7 +744,7 @@ file-local variables."
       (goto-char (or topic (point-min)))
       (cons (point)
             (progn
-              (when (or topic (looking-at-p ".*-\\*-.*-\\*-"))
+              (when (or topic (search-forward "-*-" (pos-eol) t 2))
                 (forward-line 1))
               (when (derived-mode-p 'org-mode)
                 (gptel-retention-host--skip-org-lines))
@@ -751,10 +753,10 @@ file-local variables."
 (defun gptel-retention-host--skip-org-lines ()
   "Go behind property drawers, keywords, comments and empty lines."
   (while (and (not (eobp))
-              (cond ((looking-at org-property-drawer-re)
-                     (goto-char (match-end 0)))
-                    ((looking-at "[ \t]*\\(?:#\\(?: \\|\\+[^ \t\n:]+:\\).*\\)?$")
-                     (goto-char (match-end 0)))))
+              (or (and (looking-at org-property-drawer-re)
+                       (goto-char (match-end 0)))
+                  (looking-at-p
+                   "[ \t]*\\(?:$\\|#\\(?: \\|\\+[^ \t\n:]+:\\)\\)")))
     (forward-line 1)))
 
 (defun gptel-retention-host-branching-p ()

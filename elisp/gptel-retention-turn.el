@@ -1022,6 +1022,7 @@ unless the whole response parses into something else than its pieces
 (defconst gptel-retention-turn--hooks
   '((gptel-save-state-hook . gptel-retention-turn-save-id)
     (gptel-mode-hook . gptel-retention-turn-restore)
+    (clone-buffer-hook . gptel-retention-turn-enable)
     (change-major-mode-hook . gptel-retention-turn-disable)
     (kill-buffer-hook . gptel-retention-turn-disable))
   "What runs in a buffer whose conversation is kept.")
