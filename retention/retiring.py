@@ -52,13 +52,16 @@ def _stands(rows: Sequence[Row], units: Sequence[Digest]) -> bool:
 def find_retired(owners: Iterable[Sequence[RowId]], log: Log) -> list[Row]:
     """Return the rows of a history in log order, given the rows that each message stands for.
 
-    With an ordinary row go the actual ones of its round, and deliveries behind either.  A system
+    With an ordinary row go the others and the actual ones of its round, and deliveries behind any
+    of them; but not what may stand behind the history, where it ends inside a round.  A system
     prompt stays: the payload that follows has it too.
     """
-    rounds = {log.rows[id].round for ids in owners for id in ids} - {0}
-    own = {id for ids in owners for id in ids if log.rows[id].role is not Role.SYSTEM}
-    for round in rounds:
-        own.update(log.rounds.get(round, ()), log.actuals.get(round, ()))
+    ids = [id for each in owners for id in each]
+    own = {id for id in ids if log.rows[id].role is not Role.SYSTEM}
+    for round in {log.rows[id].round for id in ids} - {0}:
+        span = log.rounds.get(round, ())
+        if ids[-1] not in span or ids[-1] == span[-1]:
+            own.update(span, log.actuals.get(round, ()))
     return [
         row
         for id in log.order

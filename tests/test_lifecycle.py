@@ -388,6 +388,19 @@ def test_a_delivery_behind_what_is_taken_over_stands_again(store: Store, chat: A
     assert head(store, chat.id).retired == ()
 
 
+def test_a_boundary_inside_a_response_leaves_what_is_behind_it(store: Store, chat: Adapter):
+    """L1: the text in front of a call went, the call stays with its result."""
+    history = use_tool(chat, n=1)
+    retire(chat, *history[:2])
+    rest = history[2:]
+
+    sent = chat.send(SUMMARY, plain("noted"), U2, *rest, U3)
+
+    assert sent.texts()[2:] == ["prompt 2", "read()", "content 1", "answer 1", "prompt 3"]
+    assert b"think 1" not in b"".join(sent.array)
+    assert len([*head(store, chat.id).retired[0].ids]) == 2
+
+
 def test_undo_brings_the_old_payload_back_and_ends_the_retirement(store: Store, chat: Adapter):
     """L1: with its deliveries and fragments, byte for byte, also from the disk."""
     old = use_tool(chat, n=1, sections=[ENV])
