@@ -17,7 +17,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -28,6 +28,7 @@ LOCK: Final = "index.lock"
 BESIDE: Final = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 DIRECTORY_MODE: Final = 0o700  # rule Z2
 FILE_MODE: Final = 0o600  # rule Z2
+PAGE: Final = 4_096  # bytes; SQLite takes what a last page lacks for zeros
 PATIENCE: Final = 5.0  # seconds to wait for another process
 APPLICATION: Final = 0x67707472  # "gptr"
 VERSION: Final = 1  # of the tables, and of what is done to a text before it is indexed
@@ -67,7 +68,12 @@ _DAMAGE: Final = frozenset((
     sqlite3.SQLITE_CONSTRAINT,
     sqlite3.SQLITE_FORMAT,
 ))  # fmt: skip
-_PRIMARY: Final = 0xFF  # the part of an error code that is not a detail
+
+
+class Damaged(sqlite3.DatabaseError):
+    """The file is torn, or another program or version wrote it."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 class _Opened(NamedTuple):
@@ -75,7 +81,7 @@ class _Opened(NamedTuple):
 
     reader: sqlite3.Connection
     writer: sqlite3.Connection
-    file: tuple[int, int]  # device and inode
+    file: tuple[int, int] | None  # device and inode
 
     def close(self) -> None:
         for connection in (self.reader, self.writer):
@@ -91,31 +97,33 @@ class Database:
         self.path = directory / NAME
         self._reading = threading.Lock()
         self._writing = threading.Lock()  # where both are taken, this one first
+        self._closed = False
+        self._opened: _Opened | None = None
         try:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             directory.chmod(DIRECTORY_MODE)
-            with self._claim():
-                self._opened = self._open()
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise _translate(error) from error
+        self._follow()
 
     def close(self) -> None:
         """Close the connections; a second time does nothing."""
         with self._writing, self._reading:
-            self._opened.close()
+            self._closed = True
+            self._close()
 
     @property
-    def file(self) -> tuple[int, int]:
+    def file(self) -> tuple[int, int] | None:
         """Which file is open: another one holds nothing of what was in this one."""
-        return self._opened.file
+        return self._opened.file if self._opened else None
 
     def read(self, work: Callable[[sqlite3.Connection], T], lost: T) -> T:
         """Return what WORK returns on one snapshot of the file; LOST where the file is damaged."""
         self._follow()
         try:
-            with self._reading, _transaction(self._opened.reader, "BEGIN") as connection:
+            with self._reading, _transaction(self._current().reader, "BEGIN") as connection:
                 return work(connection)
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             self._mend(error)
             return lost
 
@@ -123,9 +131,12 @@ class Database:
         """Return what WORK returns, its writes committed as one; LOST where the file is damaged."""
         self._follow()
         try:
-            with self._writing, _transaction(self._opened.writer, "BEGIN IMMEDIATE") as connection:
+            with (
+                self._writing,
+                _transaction(self._current().writer, "BEGIN IMMEDIATE") as connection,
+            ):
                 return work(connection)
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             self._mend(error)
             return lost
 
@@ -134,7 +145,7 @@ class Database:
         self._follow()
         try:
             with self._writing:
-                connection = self._opened.writer
+                connection = self._current().writer
                 connection.execute("INSERT INTO words (words) VALUES ('optimize')")
                 connection.execute("VACUUM")
                 busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -145,40 +156,45 @@ class Database:
 
     def check(self) -> bool:
         """Tell whether the whole file is sound; one that is not is made anew."""
+        self._follow()
+        try:
+            # A connection that has read nothing yet: the others remember pages.
+            with closing(_connect(self.path)) as connection:
+                _check_pages(connection)
+                connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        except sqlite3.Error as error:
+            self._mend(error)
+            return False
+        return True
 
-        def sound(connection: sqlite3.Connection) -> bool:
-            connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
-            return _is_sound(connection)
-
-        if self.write(sound, lost=False):
-            return True
-        self._replace()
-        return False
+    def _current(self) -> _Opened:
+        """Return what is open; to be called with a lock held, after `_follow`."""
+        if self._opened is None:
+            raise StoreError(f"search index: {self.path} is closed")
+        return self._opened
 
     def _follow(self) -> None:
-        """Go over to the file that another process put in the place of ours."""
-        try:
-            if _file(self.path) == self._opened.file:
-                return
-        except OSError:
-            pass  # removed: one is made
+        """Open the file, where it is not open or another process put a new one in its place."""
+        if self._opened is not None and self._opened.file == _file(self.path):
+            return
         with self._writing, self._reading, self._claim():
-            self._opened.close()
-            self._opened = self._open()
+            self._open()
 
-    def _mend(self, error: Exception) -> None:
+    def _mend(self, error: sqlite3.Error) -> None:
         """Make the file anew where ERROR says that it is damaged, else raise what it says."""
-        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY not in _DAMAGE:
+        if not _is_damage(error):
             raise _translate(error) from error
-        self._replace()
-
-    def _replace(self) -> None:
+        damaged = self.file
         with self._writing, self._reading, self._claim():
-            ours = self._opened.file
-            self._opened.close()
-            if self.path.exists() and _file(self.path) == ours:  # else another process was first
+            if self.file == damaged == _file(self.path):  # else somebody else was first
+                self._close()
                 self._remove()
-            self._opened = self._open()
+            self._open()
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def _remove(self) -> None:
         for end in (*BESIDE, ""):
@@ -187,24 +203,31 @@ class Database:
     @contextmanager
     def _claim(self) -> Iterator[None]:
         """Hold the lock under which a file is opened or replaced, among processes."""
-        handle = os.open(self.path.with_name(LOCK), os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            handle = os.open(self.path.with_name(LOCK), os.O_RDWR | os.O_CREAT, FILE_MODE)
+        except OSError as error:
+            raise _translate(error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
 
-    def _open(self) -> _Opened:
-        """Open the file, or one made anew where it is not what we wrote."""
+    def _open(self) -> None:
+        """Open the file, or one made anew where it is not what we wrote; all locks are held."""
+        self._close()
+        if self._closed:
+            return
         try:
-            return self._connect()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_BUSY:
-                raise
-        except sqlite3.DatabaseError:
-            pass
-        self._remove()
-        return self._connect()
+            try:
+                self._opened = self._connect()
+            except sqlite3.Error as error:
+                if not _is_damage(error):
+                    raise
+                self._remove()
+                self._opened = self._connect()
+        except (OSError, sqlite3.Error) as error:
+            raise _translate(error) from error
 
     def _connect(self) -> _Opened:
         # With the right mode before there is anything in it; the files beside it get the same.
@@ -213,14 +236,14 @@ class Database:
         opened = _Opened(_connect(self.path), _connect(self.path), _file(self.path))
         try:
             if not self.path.stat().st_size:
-                opened.writer.execute("PRAGMA journal_mode = WAL")
-                opened.writer.executescript(_SCHEMA)
-                for name, value in _MARKS.items():  # last: a file that has them is complete
-                    opened.writer.execute(f"PRAGMA {name} = {value}")
+                _make_tables(opened.writer)
+            if self.path.stat().st_size % PAGE:
+                raise Damaged("cut in a page")  # noqa: TRY301 - closed below
+            _check_pages(opened.writer)
             for connection in (opened.writer, opened.reader):
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA secure_delete = ON")
-                _judge(connection)
+                _check_marks(connection)
         except BaseException:
             opened.close()
             raise
@@ -231,28 +254,50 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
 
 
-def _file(path: Path) -> tuple[int, int]:
-    stat = path.stat()
+def _file(path: Path) -> tuple[int, int] | None:
+    """Return which file is at PATH, None if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
     return stat.st_dev, stat.st_ino
 
 
 _MARKS: Final = {"application_id": APPLICATION, "user_version": VERSION}
 
 
-def _judge(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError for a file that is torn, or that this version did not write.
+def _make_tables(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA page_size = {PAGE}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(_SCHEMA)
+    for name, value in _MARKS.items():  # last: a file that has them is complete
+        connection.execute(f"PRAGMA {name} = {value}")
+
+
+def _check_marks(connection: sqlite3.Connection) -> None:
+    """Raise Damaged for a file that this version did not write.
 
     It reads: what a connection has not opened by now it would look up by name later.
     """
     found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS}
-    if found != _MARKS or not _is_sound(connection):
-        raise sqlite3.DatabaseError(f"not a sound index of this version: {found}")
+    if found != _MARKS:
+        raise Damaged(f"not an index of this version: {found}")
 
 
-def _is_sound(connection: sqlite3.Connection) -> bool:
-    """Tell whether all pages of the file are there and well-formed."""
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Raise Damaged for a file of which a page is gone or has no form."""
     found: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    return found == "ok"
+    if found != "ok":
+        raise Damaged(found)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in _DAMAGE
+
+
+def _code(error: Exception) -> int:
+    """Return SQLite's code of ERROR without its details, 0 where it has none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 @contextmanager
@@ -268,5 +313,5 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3
 
 
 def _translate(error: Exception) -> StoreError:
-    full = getattr(error, "sqlite_errorcode", 0) & _PRIMARY == sqlite3.SQLITE_FULL
-    return (StoreFull if full else StoreError)(f"search index: {error}")
+    kind = StoreFull if _code(error) == sqlite3.SQLITE_FULL else StoreError
+    return kind(f"search index: {error}")

@@ -86,7 +86,8 @@ def holding_some(
 
     A term counts for how little it is to be expected in a chunk: rare terms tell much, and in a
     long chunk any term tells less.  Passages with two of the rarest terms, or with all that are
-    known at all, count as terms, half.  The score is the share of what all terms together would count for in a chunk of average length.
+    known at all, are terms of half the weight.  The score is the share of what the terms would
+    count for together in a chunk of average length.
     """
     total, average = connection.execute("SELECT count(*), avg(end - start) FROM chunks").fetchone()
     forms = [_form(connection, term, scope) for term in terms]
@@ -153,7 +154,7 @@ WHERE words MATCH ? AND {condition} LIMIT ?
 
 def _rate(count: int, total: int) -> float:
     """Return how often a term that COUNT of TOTAL chunks hold is to be expected in one chunk."""
-    return -log1p(-(count + 0.5) / (total + 1))
+    return -log1p(-(min(count, total) + 0.5) / (total + 1))  # some may be of chunks that are gone
 
 
 def _surprise(rate: float) -> float:
