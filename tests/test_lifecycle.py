@@ -532,6 +532,28 @@ def test_unused_conversations_go_where_the_option_or_the_setting_says(
     assert len(freed.conversations) == goes
 
 
+def test_collecting_over_the_wire_takes_a_conversation_out_of_the_index(chat: Adapter):
+    """L6, Z2: and out of memory; it tells what went."""
+    chat.send(message("the zebra crossing"))
+    chat.call("evidence/learn", conversation=chat.id)
+    assert chat.call("evidence/search", query="zebra").hits
+    chat.service.clock = lambda: 1.0 + 3 * DAY
+
+    told = chat.call("store/collect", days=2, dry_run=True)
+    assert chat.call("evidence/search", query="zebra").hits
+    freed = chat.call("store/collect", days=2)
+
+    assert told == freed
+    assert freed.conversations == (chat.id,)
+    assert {kind.kind: kind.objects for kind in freed.kinds}["message"] == 1
+    assert not chat.call("evidence/search", query="zebra").hits
+    assert not [data for data in contents(chat.store.path) if b"zebra" in data]
+    with pytest.raises(UnknownConversation):
+        chat.send(U1)
+    with pytest.raises(InvalidParams):
+        chat.call("store/collect", grace=-1)
+
+
 # Forgetting (rule Z2)
 
 
