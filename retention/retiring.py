@@ -59,7 +59,7 @@ def find_retired(owners: Iterable[Sequence[RowId]], log: Log) -> list[Row]:
     ids = [id for each in owners for id in each]
     own = {id for id in ids if log.rows[id].role is not Role.SYSTEM}
     for round in {log.rows[id].round for id in ids} - {0}:
-        span = log.rounds.get(round, ())
+        span: Sequence[RowId] = log.rounds.get(round, ())
         if ids[-1] not in span or ids[-1] == span[-1]:
             own.update(span, log.actuals.get(round, ()))
     return [
