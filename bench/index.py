@@ -73,12 +73,14 @@ def prose(seeded: random.Random) -> str:
 def log_line(seeded: random.Random) -> str:
     level = seeded.choices(("INFO", "DEBUG", "WARNING", "ERROR"), (80, 15, 3, 1))[0]
     one, *rest = words(seeded, 9)
-    return f"2026-03-{seeded.randint(1, 28):02} {level} {one}[{seeded.randint(1, 9999)}] {' '.join(rest)}\n"
+    head = f"2026-03-{seeded.randint(1, 28):02} {level} {one}[{seeded.randint(1, 9999)}]"
+    return f"{head} {' '.join(rest)}\n"
 
 
 def code(seeded: random.Random) -> str:
     one, two, three, four, five = words(seeded, 5)
-    return f"    {one}_{two} = {three}.{four}{five.title()}(src/{one}/{five}.py, {seeded.random():.3f})\n"
+    call = f"{three}.{four}{five.title()}(src/{one}/{five}.py, {seeded.random():.3f})"
+    return f"    {one}_{two} = {call}\n"
 
 
 def documents(first: int, count: int) -> list[Document]:
@@ -189,10 +191,7 @@ def add_while_searching(index: Index, asked: list[Question], chunks: int) -> Non
 
 
 def embed_all(index: Index) -> Counts:
-    def read(owner: str, id: str, number: int) -> str:
-        return text_of(int(id[1:]) + number)
-
-    while index.embed_some(read, 64):
+    while index.embed_some(lambda _, source, number: text_of(int(source[1:]) + number), 64):
         pass
     return index.counts()
 
@@ -258,7 +257,7 @@ def fill(index: Index, chunks: int) -> None:
 def tantivy(chunks: int, asked: list[Question]) -> None:
     """Do the same with tantivy, a commit for each source."""
     try:
-        import tantivy as engine
+        import tantivy as engine  # noqa: PLC0415 - not ours to install
     except ImportError:
         row("tantivy", "not installed")
         return
