@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import retention
 from retention import evidence_cli, lifecycle_cli, server
@@ -42,9 +42,6 @@ from retention.terminal import (
     store_path,
     when,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -438,6 +438,15 @@ def _kept(source: Source, before: Source) -> set[int]:
     return {n for n, (ours, theirs) in enumerate(pairs) if ours == theirs and ours.end <= common}
 
 
+def index_sources(store: Store, index: Index, owner: str) -> None:
+    """Index all sources of OWNER that came into the store otherwise than by learning."""
+    stamps = index.stamps()
+    with store.read() as reader:
+        for source in list(reader.sources(owner)):
+            if stamps.get((owner, source.id)) != stamp(source):
+                index.update(_entry(source), documents(reader, source, range(len(source.chunks))))
+
+
 def drop_sources(store: Store, index: Index, owner: str) -> None:
     """Take all sources of OWNER out of the index, before the store forgets them."""
     with store.read() as reader:

@@ -379,6 +379,9 @@ class Service:
         found = archives.import_conversation(
             self.store, Path(params.file), as_new=self.random_id if params.as_new else None
         )
+        if self._indexed():
+            learning.index_sources(self.store, self.index(), found.record.id)
+        self._note(found.record.id)
         return ConversationImported(id=found.record.id, created=found.created, rows=found.rows)
 
     def store_collect(self, params: StoreCollect) -> StoreCollected:

@@ -362,3 +362,22 @@ def test_recutting_compares_and_writes_nothing(store: Store, chat: Adapter) -> N
 
     assert (old, new.rebuilt, new.snapshots) == (new, 1, 1)
     assert source(store, learned.source) == before
+
+
+def test_an_imported_conversation_is_found_at_once(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    """L5: what was learned of it comes along and is indexed."""
+    play(chat)
+    learn(chat, conversation=chat.id)
+    file = tmp_path / "chat.zip"
+    chat.call("conversation/export", id=chat.id, file=str(file))
+    other = Store.open(tmp_path / "other")
+    there = Adapter(other)
+    there.send(message("the quokka smiles"))
+    learn(there, conversation=there.id)
+    there.call("conversation/import", file=str(file))
+
+    assert [hit.conversation for hit in search(there, "Ottoline").hits] == [chat.id]
+    there.service.close()
+    other.close()
