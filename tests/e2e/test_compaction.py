@@ -233,8 +233,6 @@ def test_a_compacted_chat_goes_on_in_another_emacs(
     file = tmp_path / f"chat.{ENDINGS[mode]}"
     if mode == "markdown-mode":
         file.write_text("<!-- -*- fill-column: 72 -*- -->\n")
-    if mode == "org-mode":
-        file.write_text("#+title: A chat\n\n")
 
     def opened(emacs: Emacs) -> Chat:
         observe(emacs, "weather", "sunny")
@@ -244,8 +242,8 @@ def test_a_compacted_chat_goes_on_in_another_emacs(
     with start_emacs(tmp_path, provider.port) as emacs:
         chat = opened(emacs)
         before = talk(chat)
-        chat.lisp(SAVE)
         compact(chat, f"{chat.number}.3!")
+        chat.lisp(SAVE)  # which writes what gptel and we keep at the top, or the end
         accept(chat)
         sent = chat.send("four")
         chat.lisp(SAVE)
@@ -258,9 +256,7 @@ def test_a_compacted_chat_goes_on_in_another_emacs(
     accepted(before + sent + after)
     assert is_prefix(sent[0], after[0])
     assert str(id) in file.read_text()
-    assert {"markdown-mode": "fill-column", "org-mode": "#+title", "text-mode": ""}[
-        mode
-    ] in file.read_text()
+    assert mode != "markdown-mode" or "fill-column" in file.read_text()
 
 
 def test_nothing_is_left_of_a_conversation_but_the_summary(

@@ -309,6 +309,7 @@ RETIRE are the steps of the backend for `conversation/retire'."
     (let ((other (gptel-make-openai "O" :key "k" :models '(small)
                    :protocol "http"
                    :host (gptel-backend-host turn-tests-backend))))
+      (setq-local gptel-max-tokens 77)
       (cl-letf (((symbol-function 'completing-read)
                  (lambda (_prompt models &rest _)
                    (car (assoc "O:small" models)))))
@@ -316,10 +317,24 @@ RETIRE are the steps of the backend for `conversation/retire'."
       (should-not (eq other gptel-backend))
       (test-helper-wait 5 "the request"
                         (lambda () (turn-tests-bodies)))
-      (should (string-search "\"small\""
-                             (with-temp-buffer
-                               (insert-file-contents turn-tests-bodies)
-                               (buffer-string)))))))
+      (with-temp-buffer
+        (insert-file-contents turn-tests-bodies)
+        (should (search-forward "\"small\"" nil t))
+        (goto-char (point-min))
+        (should (search-forward "\"max_tokens\":77" nil t))))))
+
+(ert-deftest compact-the-backend-knows-the-last-turn-by-then ()
+  "Q5: what it was not told yet comes before what it is asked."
+  (compact-tests-with [(:text "All is well.")]
+      [(:result (:text "The evidence"))]
+    (let ((conversation (gptel-retention-turn--find (current-buffer))))
+      (push (lambda () (gptel-retention-rpc-send "turn/complete"
+                                                 (list :request "r")))
+            (gptel-retention-turn--conversation-pending conversation))
+      (compact-tests-edit)
+      (should (equal '("turn/complete" "conversation/open"
+                       "conversation/retire")
+                     (cdr (test-helper-methods)))))))
 
 (ert-deftest compact-undo-has-room-for-the-history ()
   "L1: what was replaced is not forgotten for being large."
@@ -329,19 +344,22 @@ RETIRE are the steps of the backend for `conversation/retire'."
     (insert (make-string 400000 ?x) " ")
     (setq buffer-undo-list nil)
     (goto-char (compact-tests-at "two 3"))
+    (dolist (text '("." "!"))
+      (insert (propertize text 'gptel 'response))
+      (undo-boundary))
     (let ((text (buffer-string)))
       (compact-tests-edit)
       (compact-tests-accept)
       (should-not (equal text (buffer-string)))
-      (goto-char (point-max))
-      (undo-boundary)
-      (insert "more")
-      (undo-boundary)
-      (garbage-collect)
+      (dotimes (_ 3)
+        (goto-char (point-max))
+        (insert "more")
+        (undo-boundary)
+        (garbage-collect))
       (setq last-command nil)
-      (undo)
-      (setq last-command 'undo)
-      (undo)
+      (dotimes (_ 4)
+        (undo)
+        (setq last-command 'undo))
       (should (equal text (buffer-string))))))
 
 (ert-deftest compact-not-where-the-conversation-is-not-kept ()
