@@ -76,11 +76,15 @@ def test_a_file_cut_short_is_made_anew(copy: Path, share: float) -> None:
     assert is_new_and_usable(copy)
 
 
-@pytest.mark.parametrize("place", ["head", "second page", "all"])
+@pytest.mark.parametrize("place", ["head", "second page", "page in the middle", "all"])
 def test_a_garbled_file_is_made_anew(copy: Path, place: str) -> None:
     file = copy / NAME
     data = bytearray(file.read_bytes())
-    start, stop = {"head": (0, 16), "second page": (4096, 8192), "all": (0, len(data))}[place]
+    middle = len(data) // 8192 * 4096
+    start, stop = {
+        "head": (0, 16), "second page": (4096, 8192), "page in the middle": (middle, middle + 4096),
+        "all": (0, len(data)),
+    }[place]  # fmt: skip
     data[start:stop] = random.Random(1).randbytes(stop - start)
     file.write_bytes(data)
 

@@ -147,6 +147,31 @@ def test_nothing_of_what_was_removed_is_left_in_the_files(dense: Index, path: Pa
     assert dense.counts() == (0, 0, 0, 0, {})
 
 
+def test_the_vectors_of_a_hidden_source_go_with_it(dense: Index) -> None:
+    made = said("the sea")
+    dense.update(entry(), made)
+    embed(dense, ("s", made))
+
+    dense.drop("o", "s", None)
+    dense.purge()
+
+    assert dense.counts().vectors == 0
+
+
+def test_a_purge_gives_space_back(index: Index, path: Path) -> None:
+    rng = random.Random(2)
+    made = add(index, "s", *[" ".join(f"w{rng.randrange(9999)}" for _ in range(500))] * 40)
+    add(index, "t", "gravel")
+    index.purge()
+    before = (path / "index.sqlite").stat().st_size
+
+    index.drop("o", "s", made)
+    index.purge()
+
+    assert (path / "index.sqlite").stat().st_size < before / 2
+    assert found(index, "gravel") == [("t", 0)]
+
+
 def test_it_is_private(path: Path, themes: Themes) -> None:
     path.mkdir(parents=True, mode=0o755)
     index = Index.open(path, themes)
@@ -158,3 +183,6 @@ def test_it_is_private(path: Path, themes: Themes) -> None:
     assert names.keys() >= {"index.sqlite", "index.sqlite-wal", "index.sqlite-shm"}
     assert set(names.values()) == {0o600}
     index.close()
+    (path / "index.sqlite").chmod(0o644)
+    Index.open(path).close()
+    assert (path / "index.sqlite").stat().st_mode & 0o777 == 0o600

@@ -235,6 +235,23 @@ def test_more_vectors_than_a_block_holds(dense: Index) -> None:
     dense.update(entry(), fewer)
     embed(dense, ("s", fewer))
     assert len(dense.search("hot", mode="dense")) == 1
+    assert dense._matrix is not None
+    assert sum(len(block.places) for block in dense._matrix._blocks) == 1
+
+
+def test_what_is_remembered_of_a_file_is_not_taken_for_the_next(filled: Index, path: Path) -> None:
+    assert filled.search("river", mode="dense")
+    for file in path.iterdir():
+        file.unlink()
+    assert filled.needs_rebuild
+    filled.clear()
+
+    made = said("flame")
+    filled.update(entry(), made)
+    embed(filled, ("s", made))
+
+    assert filled.search("river", mode="dense") == []
+    assert len(filled.search("smoke", mode="dense")) == 1
 
 
 def test_without_an_embedder_words_alone_are_searched(index: Index) -> None:
