@@ -107,8 +107,19 @@ def documents(reader: Reader, source: Source, numbers: Sequence[int]) -> list[Do
     if not numbers:
         return []
     text = read_text(reader, source)
-    chunks = ((number, source.chunks[number]) for number in numbers)
-    return [Document(number, chunk, text[chunk.start : chunk.end]) for number, chunk in chunks]
+    starts = list(accumulate((event.chars for event in source.events), initial=0))
+    found: list[Document] = []
+    for number in numbers:
+        chunk = source.chunks[number]
+        inside = source.events[
+            max(0, bisect_right(starts, chunk.start) - 1) : bisect_left(starts, chunk.end)
+        ]
+        found.append(Document(
+            number, chunk, text[chunk.start : chunk.end],
+            kinds=frozenset(event.kind.value for event in inside),
+            tools=frozenset(event.tool for event in inside if event.tool),
+        ))  # fmt: skip
+    return found
 
 
 def read_chunk(store: Store, owner: str, id: str, number: int) -> str | None:

@@ -139,11 +139,16 @@ def test_this_conversation_comes_first_or_alone(chat: Adapter) -> None:
 
 
 def test_filters_by_tool_kind_and_time(chat: Adapter, tmp_path: Path) -> None:
-    use_tools(chat, ("look", {}, "a numbat " + "x" * 8_100), ("weigh", {}, "31 kg"))
+    use_tools(chat, ("look", {}, "a numbat"), ("weigh", {}, "31 kg"))
     learn_file(chat, tmp_path / "notes.txt", "a numbat in a file\n")
 
-    by_tool = search(chat, "numbat", tool="look").hits
-    assert [hit.tool for hit in by_tool] == ["look"]
+    for tool in ("look", "weigh"):  # both are in the one chunk
+        by_tool = search(chat, "numbat", tool=tool, mode="lexical").hits
+        assert [(hit.kind, hit.tool, hit.event) for hit in by_tool] == [
+            ("conversation", "look", "tool_output")
+        ]
+    assert search(chat, "numbat", tool="loo").hits == ()
+    assert [hit.kind for hit in search(chat, "numbat", kind="tool_output").hits] == ["conversation"]
     assert [hit.kind for hit in search(chat, "numbat", kind="file").hits] == ["file"]
     assert search(chat, "numbat", kind="conversation", since=10.0).hits == ()
     assert [hit.kind for hit in search(chat, "numbat", since=10.0).hits] == ["file"]

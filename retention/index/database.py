@@ -48,7 +48,8 @@ CREATE TABLE sources (
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, number INTEGER NOT NULL,
     name TEXT NOT NULL, kind TEXT NOT NULL, tool TEXT NOT NULL, start INTEGER NOT NULL,
-    end INTEGER NOT NULL, whole INTEGER NOT NULL, digest BLOB NOT NULL, model TEXT, view INTEGER,
+    end INTEGER NOT NULL, whole INTEGER NOT NULL, marks TEXT NOT NULL, digest BLOB NOT NULL,
+    model TEXT, view INTEGER,
     UNIQUE (source, number));
 CREATE VIRTUAL TABLE words USING fts5(body, parts, content='', tokenize='unicode61');
 CREATE TABLE vectors (
@@ -99,6 +100,7 @@ class Database:
         self._writing = threading.Lock()  # where both are taken, this one first
         self._closed = False
         self._opened: _Opened | None = None
+        self.opening = 0  # grows: what was read from a file says nothing about the next one
         try:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             directory.chmod(DIRECTORY_MODE)
@@ -112,24 +114,19 @@ class Database:
             self._closed = True
             self._close()
 
-    @property
-    def file(self) -> tuple[int, int] | None:
-        """Which file is open: another one holds nothing of what was in this one."""
-        return self._opened.file if self._opened else None
-
     def read(self, work: Callable[[sqlite3.Connection], T], lost: T) -> T:
         """Return what WORK returns on one snapshot of the file; LOST where the file is damaged."""
-        self._follow()
+        opening = self._follow()
         try:
             with self._reading, _transaction(self._current().reader, "BEGIN") as connection:
                 return work(connection)
         except sqlite3.Error as error:
-            self._mend(error)
+            self._mend(error, opening)
             return lost
 
     def write(self, work: Callable[[sqlite3.Connection], T], lost: T) -> T:
         """Return what WORK returns, its writes committed as one; LOST where the file is damaged."""
-        self._follow()
+        opening = self._follow()
         try:
             with (
                 self._writing,
@@ -137,12 +134,12 @@ class Database:
             ):
                 return work(connection)
         except sqlite3.Error as error:
-            self._mend(error)
+            self._mend(error, opening)
             return lost
 
     def scrub(self) -> bool:
         """Leave nothing in the files of what was removed; False where another process reads on."""
-        self._follow()
+        opening = self._follow()
         try:
             with self._writing:
                 connection = self._current().writer
@@ -151,19 +148,19 @@ class Database:
                 busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
                 return not busy
         except sqlite3.Error as error:
-            self._mend(error)
+            self._mend(error, opening)
             return True
 
     def check(self) -> bool:
         """Tell whether the whole file is sound; one that is not is made anew."""
-        self._follow()
+        opening = self._follow()
         try:
             # A connection that has read nothing yet: the others remember pages.
             with closing(_connect(self.path)) as connection:
                 _check_pages(connection)
                 connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
         except sqlite3.Error as error:
-            self._mend(error)
+            self._mend(error, opening)
             return False
         return True
 
@@ -173,20 +170,24 @@ class Database:
             raise StoreError(f"search index: {self.path} is closed")
         return self._opened
 
-    def _follow(self) -> None:
-        """Open the file, where it is not open or another process put a new one in its place."""
-        if self._opened is not None and self._opened.file == _file(self.path):
-            return
-        with self._writing, self._reading, self._claim():
-            self._open()
+    def _follow(self) -> int:
+        """Open the file, where it is not open or another process put a new one in its place.
 
-    def _mend(self, error: sqlite3.Error) -> None:
-        """Make the file anew where ERROR says that it is damaged, else raise what it says."""
+        Return which opening it is.
+        """
+        if self._opened is None or self._opened.file != _file(self.path):
+            with self._writing, self._reading, self._claim():
+                self._open()
+        return self.opening
+
+    def _mend(self, error: sqlite3.Error, opening: int) -> None:
+        """Make the file anew where ERROR, of an OPENING, says that it is damaged, else raise it."""
         if not _is_damage(error):
             raise _translate(error) from error
-        damaged = self.file
         with self._writing, self._reading, self._claim():
-            if self.file == damaged == _file(self.path):  # else somebody else was first
+            if self._opened is None or self.opening != opening:
+                return  # another thread was first, or it was closed
+            if self._opened.file == _file(self.path):  # else another process was first
                 self._close()
                 self._remove()
             self._open()
@@ -218,6 +219,7 @@ class Database:
         self._close()
         if self._closed:
             return
+        self.opening += 1
         try:
             try:
                 self._opened = self._connect()

@@ -8,12 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from retention.index.combining import Candidate, Found
 from retention.index.lexical import Scope, Value
+from retention.index.rows import kind_mark, tool_mark
 
 
 class Filters(NamedTuple):
     """What may be found.  `conversation` comes first, or with `only` alone.
 
-    `kind` is that of a chunk's event or that of its source; empty values limit nothing.
+    `kind` is that of an event in a chunk or that of its source, `tool` what was called or answered
+    in it; empty values limit nothing.
     """
 
     conversation: str = ""
@@ -28,8 +30,8 @@ class Filters(NamedTuple):
         """Return them as a condition."""
         conditions: tuple[tuple[Any, str, Value], ...] = (
             (self.only, "s.conversation = ?", self.conversation),
-            (self.tool, "c.tool = ?", self.tool),
-            (self.kind, "? IN (c.kind, s.kind)", self.kind),
+            (self.tool, "instr(c.marks, ?)", tool_mark(self.tool)),
+            (self.kind, "instr(c.marks, ?)", kind_mark(self.kind)),
             (self.since, "s.time >= ?", self.since),
             (self.until, "s.time <= ?", self.until),
             (self.owner, "s.owner = ?", self.owner),

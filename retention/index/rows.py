@@ -24,11 +24,15 @@ class Entry(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A chunk of a source: its number there, and its exact text."""
+    """A chunk of a source: its number there, its exact text, and the kinds and tools of all the
+    events that are in it, where these are more than the chunk's own.
+    """
 
     number: int
     chunk: Chunk
     text: str
+    kinds: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
 
 
 class Waiting(NamedTuple):
@@ -93,10 +97,10 @@ def update_source(
         _remove(db, source, entry.id, document)
     for document in added:
         _remove(db, source, entry.id, document)  # what had its number
-        number, chunk, text = document
+        chunk = document.chunk
         fields = (
-            source, number, chunk.name, chunk.kind.value, chunk.tool, chunk.start, chunk.end,
-            chunk.whole, text_digest(text),
+            source, document.number, chunk.name, chunk.kind.value, chunk.tool, chunk.start,
+            chunk.end, chunk.whole, _marks(entry, document), text_digest(document.text),
         )  # fmt: skip
         row = db.execute(_PUT_CHUNK, fields).fetchone()[0]
         db.execute(_ADD_WORDS, (row, *_columns(entry.id, document)))
@@ -109,7 +113,6 @@ def drop_source(db: sqlite3.Connection, owner: str, id: str, removed: Iterable[D
         return
     for document in removed:
         _remove(db, source, id, document)
-    db.execute(_DROP_EMBEDDINGS, (source,))
     if db.execute("DELETE FROM chunks WHERE source = ?", (source,)).rowcount:
         _ask_for_rebuild(db)
     db.execute("DELETE FROM sources WHERE id = ?", (source,))
@@ -143,6 +146,22 @@ def _remove(db: sqlite3.Connection, source: int, id: str, document: Document) ->
         _ask_for_rebuild(db)
 
 
+def kind_mark(kind: str) -> str:
+    """Return what stands in a chunk's marks if it, or its source, is of KIND."""
+    return f"\nkind {kind}\n"
+
+
+def tool_mark(tool: str) -> str:
+    """Return what stands in a chunk's marks if TOOL was called or answered in it."""
+    return f"\ntool {tool}\n"
+
+
+def _marks(entry: Entry, document: Document) -> str:
+    kinds = document.kinds | {document.chunk.kind.value, entry.kind}
+    tools = document.tools | {document.chunk.tool}
+    return "".join((*map(kind_mark, sorted(kinds)), *map(tool_mark, sorted(tools))))
+
+
 def _columns(id: str, document: Document) -> tuple[str, str]:
     """Return what is indexed: the text, and its parts with the names that the chunk is known by."""
     text = storable(document.text)
@@ -156,8 +175,8 @@ ON CONFLICT (owner, name) DO UPDATE SET stamp = excluded.stamp, kind = excluded.
 RETURNING id
 """
 _PUT_CHUNK: Final = """
-INSERT INTO chunks (source, number, name, kind, tool, start, end, whole, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+INSERT INTO chunks (source, number, name, kind, tool, start, end, whole, marks, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
 _TAKE_CHUNK: Final = """
 DELETE FROM chunks WHERE source = ? AND number = ? RETURNING id, name, digest
