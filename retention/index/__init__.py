@@ -202,7 +202,7 @@ class Index:
 
         with self._matrix_lock:
             matrix = self._matrix = self._matrix or Matrix(self._model)
-            matrix.read_on(db, self._database.file)
+            matrix.read_on(db, self._database.opening)
             near = matrix.nearest(vector, limit, among)
         return [Candidate(found.chunk, found.score, "meaning", found.span) for found in near]
 

@@ -113,6 +113,7 @@ def drop_source(db: sqlite3.Connection, owner: str, id: str, removed: Iterable[D
         return
     for document in removed:
         _remove(db, source, id, document)
+    db.execute(_DROP_EMBEDDINGS, (source,))
     if db.execute("DELETE FROM chunks WHERE source = ?", (source,)).rowcount:
         _ask_for_rebuild(db)
     db.execute("DELETE FROM sources WHERE id = ?", (source,))

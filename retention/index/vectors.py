@@ -54,16 +54,16 @@ class Matrix:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._file: object = None
+        self._opening = 0
         self._forget()
 
     def _forget(self) -> None:
         self._version = self._last = -1
         self._blocks: list[_Block] = []
 
-    def read_on(self, connection: sqlite3.Connection, file: object) -> None:
-        """Read what was added since, if anything was written at all; all where FILE is another."""
-        if file != self._file:
+    def read_on(self, connection: sqlite3.Connection, opening: int) -> None:
+        """Read what was added since, if anything was written at all; all at another OPENING."""
+        if opening != self._opening:
             self._forget()
         version = connection.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
@@ -71,7 +71,7 @@ class Matrix:
         there = connection.execute("SELECT count(*) FROM embeddings").fetchone()[0]
         if sum(len(block.places) for block in self._blocks) > 2 * there:
             self._forget()
-        self._file, self._version = file, version
+        self._opening, self._version = opening, version
         added = connection.execute(_ADDED, (self._model, self._last))
         while rows := added.fetchmany(BLOCK):
             self._last = rows[-1][0]
