@@ -298,7 +298,10 @@ def test_a_cut_is_made_between_turns(
     sent = chat.send("four")
 
     accepted(sent)
-    assert f"{REQUEST}\n\n{SUMMARY}{EDITED}\n\n### \nprompt {chat.number}{kept}" in (chat.text())
+    # What stands behind a prefix differs with the version of gptel.
+    assert f"{REQUEST}\n\n{SUMMARY}{EDITED}\n\n### prompt {chat.number}{kept}" in (
+        chat.text().replace("### \n", "### ")
+    )
 
 
 def test_the_turns_in_the_region_alone_are_replaced(emacs: Emacs, provider: Loopback) -> None:
