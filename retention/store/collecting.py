@@ -19,8 +19,8 @@ import msgspec
 
 from retention.digest import SIZE, Digest
 from retention.model import Conversation, Delivery, RequestRecord, Row, RowId, Struct
-from retention.store.environment import Environment
-from retention.store.forgetting import SLICE, find_bound, finish, forget
+from retention.store.environment import Environment, Moment
+from retention.store.forgetting import SLICE, find_bound, finish, mark
 from retention.store.records import Reader, Writer, references
 from retention.store.tables import (
     CONVERSATIONS,
@@ -96,16 +96,16 @@ def collect(
         freed = _survey(session, leaving).freed
     if dry_run:
         return freed
-    for id in sorted(leaving.conversations):
-        forget(env, id)
+    gone = [id for id in freed.conversations if env.write(partial(_leave, id=id, at=unused_before))]
+    finish(env)
     for id, rows in leaving.rows.items():
-        _hollow(env, id, sorted(rows))
+        _hollow(env, id, sorted(rows), retired_before)
     with env.reading() as session:
         survey = _survey(session, NOTHING)
     for id, names in survey.stale.items():
         _release(env, id, names)
-    _in_slices(env, survey.orphans, _drop_orphan)
-    return freed
+    _in_slices(env, survey.orphans, lambda session: partial(_drop_orphan, session))
+    return msgspec.structs.replace(freed, conversations=tuple(gone))
 
 
 # What goes
@@ -115,38 +115,82 @@ def _find_leaving(
     session: Session, records: Sequence[Conversation], retired_before: float, unused_before: float
 ) -> Leaving:
     unused = frozenset(r.id for r in records if not r.forgotten and r.used < unused_before)
-    staying = [record for record in records if record.id not in unused]
+    held = _find_held(records, unused)
     rows: dict[str, frozenset[RowId]] = {}
-    for record in staying:
-        due = [each for each in record.retired if each.at < retired_before]
-        bound = find_bound(record.id, staying)
+    for record in records:
+        if record.id in unused:
+            continue
         ids = frozenset(
             id
-            for id in chain.from_iterable(each.ids for each in due)
-            if id >= bound and (row := _own_row(session, record.id, id)) and not row.gone
+            for id in _retired_rows(record, held, retired_before)
+            if (row := _own_row(session, record.id, id)) and not row.gone
         )
         if ids:
             rows[record.id] = ids
     return Leaving(conversations=unused, rows=rows)
 
 
+def _find_held(records: Sequence[Conversation], going: Collection[str]) -> list[Conversation]:
+    """Return those of RECORDS that stay, or of which a fork, at any distance, stays."""
+    known = {record.id: record for record in records}
+    held: dict[str, Conversation] = {}
+    for record in records:
+        each = None if record.forgotten or record.id in going else record
+        while each is not None and each.id not in held:
+            held[each.id] = each
+            each = known.get(each.base)
+    return list(held.values())
+
+
+def _retired_rows(
+    record: Conversation, records: Sequence[Conversation], before: float
+) -> frozenset[RowId]:
+    """Return the rows of RECORD that were retired BEFORE, without those that RECORDS share."""
+    due = [each.ids for each in record.retired if each.at < before]
+    bound = find_bound(record.id, records)
+    return frozenset(id for id in chain.from_iterable(due) if id >= bound)
+
+
 def _own_row(session: Session, id: str, number: RowId) -> Row | None:
     return ROWS.get(session, entry_key(id, number))
 
 
-def _hollow(env: Environment, id: str, rows: Sequence[RowId]) -> None:
-    """Take the texts of ROWS of conversation ID out of its records, unless they are used again."""
-    _in_slices(env, rows, lambda session, row: _hollow_row(session, id, row))
+def _live(session: Session, id: str) -> Conversation | None:
+    record = CONVERSATIONS.get(session, conversation_key(id))
+    return None if record is None or record.forgotten else record
+
+
+def _leave(session: Session, *, id: str, at: float) -> bool:
+    """Begin to forget conversation ID; return False if it was used since AT, or goes already."""
+    record = _live(session, id)
+    if record is None or record.used >= at:
+        return False
+    mark(session, id)
+    return True
+
+
+def _hollow(env: Environment, id: str, rows: Sequence[RowId], before: float) -> None:
+    """Take the texts of ROWS of conversation ID, retired BEFORE, out of its records.
+
+    Not those that are in use again, or that somebody has forked since.
+    """
+    _in_slices(env, rows, partial(_hollow_rows, id=id, before=before))
     with env.reading() as session:
-        record = Reader(session).conversation(id)
+        record = _live(session, id)
     seqs = range(1, record.next_seq) if record else ()
-    _in_slices(env, seqs, lambda session, seq: _hollow_request(session, id, seq))
+    _in_slices(env, seqs, partial(_hollow_requests, id=id))
     env.write(lambda session: _end_retirements(session, id))
 
 
+def _hollow_rows(session: Session, *, id: str, before: float) -> Callable[[RowId], None]:
+    record, records = _live(session, id), list(Reader(session).conversations())
+    due = _retired_rows(record, records, before) if record else ()
+    return lambda row: _hollow_row(session, id, row) if row in due else None
+
+
 def _hollow_row(session: Session, id: str, number: RowId) -> None:
-    record, row = CONVERSATIONS.get(session, conversation_key(id)), _own_row(session, id, number)
-    if record is None or row is None or not _retired(record, number):
+    row = _own_row(session, id, number)
+    if row is None:
         return
     delivery = row.delivery
     if delivery is not None:  # what of it fired is read from the log (rule D8)
@@ -161,8 +205,9 @@ def _hollow_row(session: Session, id: str, number: RowId) -> None:
     Writer(session).put_row(id, hollow)
 
 
-def _retired(record: Conversation, row: RowId) -> bool:
-    return any(first <= row <= last for each in record.retired for first, last in each.rows)
+def _hollow_requests(session: Session, *, id: str) -> Callable[[int], None]:
+    live = _live(session, id) is not None
+    return lambda seq: _hollow_request(session, id, seq) if live else None
 
 
 def _hollow_request(session: Session, id: str, seq: int) -> None:
@@ -189,7 +234,7 @@ def _hollow_request(session: Session, id: str, seq: int) -> None:
 
 def _end_retirements(session: Session, id: str) -> None:
     """Take the retirements of which nothing is left from the record of conversation ID."""
-    record = CONVERSATIONS.get(session, conversation_key(id))
+    record = _live(session, id)
     if record is None:
         return
     left = tuple(
@@ -252,23 +297,26 @@ def _find_live(session: Session, leaving: Leaving) -> list[array[int]]:
     live = [array("q") for _ in range(256)]
     reader = Reader(session)
     records = list(reader.conversations())
+    held = _find_held(records, leaving.conversations)
     owners = {record.id for record in records}
     owners.update(source.owner for source in reader.sources())
     for id in owners:
-        for name in _named(session, id, records, leaving):
+        for name in _named(session, id, held, leaving):
             live[name[0]].append(hash(reference_key(name, id)))
     return live
 
 
 def _named(
-    session: Session, id: str, records: Sequence[Conversation], leaving: Leaving
+    session: Session, id: str, held: Sequence[Conversation], leaving: Leaving
 ) -> Iterator[Digest]:
-    """Yield each digest that the records of ID, a conversation or what stands for one, name."""
+    """Yield each digest that the records of ID, a conversation or what stands for one, name.
+
+    HELD are the conversations that stay, if only for their forks.
+    """
     start, end = conversation_key(id), entry_end(id)
-    record = next((record for record in records if record.id == id), None)
+    record = CONVERSATIONS.get(session, start)
     going = id in leaving.conversations
     if going or (record is not None and record.forgotten):
-        held = [r for r in records if _is_held(r, records, leaving.conversations)]
         end = entry_key(id, find_bound(id, held))
     gone = leaving.rows.get(id, frozenset())
     for key, value in session.scan(ROWS.name, start, end):
@@ -293,13 +341,6 @@ def _named_by_request(request: RequestRecord, gone: Collection[RowId]) -> Iterat
     yield from references(msgspec.structs.replace(request, changed=changed))
 
 
-def _is_held(record: Conversation, records: Sequence[Conversation], going: Collection[str]) -> bool:
-    """Whether RECORD, or a fork of it at any distance, stays."""
-    if not record.forgotten and record.id not in going:
-        return True
-    return any(_is_held(r, records, going) for r in records if r.base == record.id)
-
-
 # Freeing it
 
 
@@ -308,25 +349,25 @@ def _release(env: Environment, id: str, names: Sequence[Digest]) -> None:
     left = names
     while left:
         with env.reading() as session:
-            seen = session.txn.id()
+            seen = env.moment(session)
             left = _unnamed(session, id, left)
-        left = env.write(partial(_release_some, id=id, names=left, seen=seen))
+        left = env.write(partial(_release_some, env=env, id=id, names=left, seen=seen))
 
 
 def _unnamed(session: Session, id: str, names: Iterable[Digest]) -> list[Digest]:
-    records = list(Reader(session).conversations())
-    named = set(_named(session, id, records, NOTHING))
+    held = _find_held(list(Reader(session).conversations()), ())
+    named = set(_named(session, id, held, NOTHING))
     return [name for name in names if name not in named]
 
 
 def _release_some(
-    session: Session, *, id: str, names: Sequence[Digest], seen: int
+    session: Session, *, env: Environment, id: str, names: Sequence[Digest], seen: Moment
 ) -> Sequence[Digest]:
     """Release as many of NAMES as there is time for, and return the others.
 
-    They were not named in the snapshot SEEN; what somebody wrote since may name them.
+    They were not named at the moment SEEN; what somebody wrote since may name them.
     """
-    if session.txn.id() != seen + 1:
+    if not env.follows(session, seen):
         names = _unnamed(session, id, names)
     deadline, at = time.monotonic() + SLICE, 0
     while at < len(names) and (not at or time.monotonic() < deadline):
@@ -341,19 +382,25 @@ def _drop_orphan(session: Session, name: Digest) -> None:
         session.delete(OBJECTS, name)
 
 
-def _in_slices(env: Environment, items: Sequence[T], work: Callable[[Session, T], None]) -> None:
-    """Call WORK for each of ITEMS, in write transactions of bounded length."""
+def _in_slices(
+    env: Environment, items: Sequence[T], begin: Callable[[Session], Callable[[T], None]]
+) -> None:
+    """Do for each of ITEMS what BEGIN returns, in write transactions of bounded length."""
     at = 0
     while at < len(items):
-        at = env.write(partial(_work_on, items=items, at=at, work=work))
+        at = env.write(partial(_work_on, items=items, at=at, begin=begin))
 
 
 def _work_on(
-    session: Session, *, items: Sequence[T], at: int, work: Callable[[Session, T], None]
+    session: Session,
+    *,
+    items: Sequence[T],
+    at: int,
+    begin: Callable[[Session], Callable[[T], None]],
 ) -> int:
-    deadline = time.monotonic() + SLICE
+    deadline, work = time.monotonic() + SLICE, begin(session)
     while at < len(items):
-        work(session, items[at])
+        work(items[at])
         at += 1
         if time.monotonic() > deadline:
             break

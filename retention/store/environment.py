@@ -62,6 +62,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 T = TypeVar("T")
 Stamp = tuple[int, int]  # inode and modification time of CURRENT; each switch makes a new file
+Moment = tuple[str, int]  # a generation, and the number of the last commit in it
 
 _open_roots: set[Path] = set()
 _open_lock = threading.Lock()
@@ -134,6 +135,18 @@ class Environment:
                 except lmdb.Error as error:
                     self._suspect = True
                     raise self.translate(error) from error
+
+    def moment(self, session: Session) -> Moment:
+        """Return the moment that SESSION, a reading one, shows."""
+        return self._generation, session.txn.id()
+
+    def follows(self, session: Session, seen: Moment) -> bool:
+        """Return whether nobody wrote between the moment SEEN and SESSION, a writing one.
+
+        A compaction counts the commits of the next generation from the beginning.
+        """
+        generation, number = seen
+        return (self._generation, session.txn.id()) == (generation, number + 1)
 
     def _attempt(self, apply: Callable[[Session], T]) -> T:
         session = self._start(write=True)

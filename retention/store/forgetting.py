@@ -13,7 +13,7 @@ a forgotten conversation only ever go away, so what an older bound kept was at m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from retention.digest import Digest
@@ -45,7 +45,7 @@ BATCH = 64  # entries between two looks at the clock; about 1 ms of deletions
 
 def forget(env: Environment, id: str) -> None:
     """Remove conversation ID; raise UnknownConversation if there is none, or it was forgotten."""
-    env.write(lambda session: _mark(session, id))
+    env.write(lambda session: mark(session, id))
     finish(env)
 
 
@@ -65,12 +65,13 @@ def finish(env: Environment) -> None:
         _purge(env, id)
 
 
-def find_bound(id: str, records: list[Conversation]) -> RowId:
+def find_bound(id: str, records: Iterable[Conversation]) -> RowId:
     """Return the row id below which a fork of ID shares rows; 0 if none does."""
     return max((record.base_rows for record in records if record.base == id), default=0)
 
 
-def _mark(session: Session, id: str) -> None:
+def mark(session: Session, id: str) -> None:
+    """Note that conversation ID goes, and forget what it is; raise UnknownConversation."""
     writer = Writer(session)
     record = writer.conversation(id)
     if record is None or record.forgotten:

@@ -20,7 +20,7 @@ from retention.model import (
     Retirement,
     Source,
 )
-from retention.store import Store, Writer, environment, forgetting
+from retention.store import Freed, Store, Writer, environment, forgetting
 from retention.store.records import references
 from retention.store.tables import OBJECTS, REFERENCES
 from tests.store.build import (
@@ -260,6 +260,25 @@ def test_retired_rows_that_a_fork_shares_stay(store: Store) -> None:
     assert store.collect(retired_before=NOW).rows == 2
 
 
+def test_retired_rows_stay_for_the_fork_of_a_fork_that_goes(store: Store) -> None:
+    """L2, L6: what is forgotten between the two still stands for what they share."""
+    add(store, A, "one", "two")
+    retire(store, A, 1, 2)
+    fork(store, A, B)
+    fork(store, B, C)
+    for id, at in ((A, NOW), (B, 1.0), (C, NOW)):
+        use(store, id, at)
+
+    freed = store.collect(retired_before=NOW, unused_before=10.0)
+
+    assert (freed.conversations, freed.rows) == ((B,), 0)
+    assert texts(store, C) == ["one", "two"]
+
+
+def use(store: Store, id: str, at: float) -> None:
+    store.write(lambda writer: writer.put_conversation(used(writer.conversation(id), at)))
+
+
 # Conversations that nobody uses
 
 
@@ -338,21 +357,104 @@ def test_history_that_is_used_again_meanwhile_stays(store: Store) -> None:
     assert store.check() == ()
 
 
-def interrupt(action: Callable[[], object], collect: Callable[[], object]) -> None:
-    """Run ACTION at the first moment at which COLLECT is about to write."""
+def test_retired_rows_that_are_forked_meanwhile_stay(store: Store) -> None:
+    """L2, L6."""
+    add(store, A, "one", "two")
+    retire(store, A, 1, 2)
+
+    interrupt(lambda: fork(store, A, B), lambda: store.collect(retired_before=NOW))
+
+    assert texts(store, B) == ["one", "two"]
+
+
+def test_a_conversation_that_is_used_meanwhile_stays(store: Store) -> None:
+    """L6: it was unused when collecting began; nothing of it is lost, or told to be."""
+    add(store, A, "one")
+    add(store, B, "two")
+    freed: list[Freed] = []
+
+    interrupt(
+        lambda: use(store, A, NOW), lambda: freed.append(store.collect(unused_before=10.0))
+    )  # fmt: skip
+
+    assert texts(store, A) == ["one"]
+    assert freed[0].conversations == (B,)
+
+
+def test_a_conversation_that_is_forgotten_meanwhile_is_no_error(store: Store) -> None:
+    """L6: two collectors at the same time, for instance."""
+    add(store, A, "one")
+    add(store, B, "two")
+
+    interrupt(lambda: store.forget(A), lambda: store.collect(unused_before=10.0))
+
+    assert set(dump(store)) == {b"mformat"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_retired_history_that_is_being_forgotten_meanwhile_is_no_error(
+    store: Store, number: int
+) -> None:
+    """L6: whichever write of the collector comes right after the first one of the forget."""
+    add(store, A, "one", "two")
+    store.write(
+        lambda writer: (
+            writer.put_object("message", b"other"),
+            writer.put_request(A, request(1, rows=(1,), changed={1: message("other")})),
+        )
+    )
+    retire(store, A, 1, 2)
+
+    interrupt(
+        lambda: store._environment.write(lambda session: forgetting.mark(session, A)),
+        lambda: store.collect(retired_before=NOW), number,
+    )  # fmt: skip
+    store.compact()
+
+    assert set(dump(store)) == {b"mformat"}
+
+
+def test_a_compaction_meanwhile_does_not_hide_what_was_written(path: Path, store: Store) -> None:
+    """L6: the next generation counts its commits from the beginning."""
+    add(store, A, "again")
+    replace_first(store, "another")
+
+    def write() -> None:
+        with store._environment.reading() as session:
+            seen = session.txn.id()
+        with peer(path) as other:
+            other.ask("compact")
+            other.ask("add", A, "again")
+            with store._environment.reading() as session:
+                number = session.txn.id()
+            for _ in range(seen - number):
+                other.ask("add", B, "another")
+        with store._environment.reading() as session:
+            assert session.txn.id() == seen, "the next transaction has the number after that"
+
+    interrupt(write, store.collect)
+
+    assert texts(store, A) == ["another", "again"]
+    assert store.check() == ()
+
+
+def interrupt(action: Callable[[], object], collect: Callable[[], object], number: int = 1) -> None:
+    """Run ACTION at the moment at which COLLECT is about to write for the NUMBERth time."""
     done: list[bool] = []
     original = environment.Environment.write
 
     def write(self: environment.Environment, apply: Callable[..., object]) -> object:
-        if not done:
-            done.append(True)
-            action()
+        done.append(True)
+        if len(done) == number:
+            with pytest.MonkeyPatch.context() as inner:
+                inner.setattr(environment.Environment, "write", original)
+                action()
         return original(self, apply)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment.Environment, "write", write)
         collect()
-    assert done
+    assert len(done) >= number
 
 
 def test_collecting_works_in_slices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +476,7 @@ def test_collecting_works_in_slices(store: Store, monkeypatch: pytest.MonkeyPatc
 
 def test_an_interrupted_forget_is_finished_first_and_not_by_a_dry_run(store: Store) -> None:
     add(store, A, "one")
-    store._environment.write(lambda session: forgetting._mark(session, A))
+    store._environment.write(lambda session: forgetting.mark(session, A))
     before = dump(store)
 
     assert store.collect(dry_run=True).conversations == ()

@@ -196,7 +196,7 @@ def test_a_fork_that_goes_during_the_last_slice_leaves_the_note_for_another_roun
     add(store, A, "shared")
     fork(store, A, B)
     env = store._environment
-    env.write(lambda session: forgetting._mark(session, A))
+    env.write(lambda session: forgetting.mark(session, A))
     bound = 2
     env.write(lambda session: session.delete(CONVERSATION, B.encode()))  # another process was here
 
