@@ -155,10 +155,7 @@ With CONFIRM have the history retired.  FUNCTION gets the answer, or nil."
      (list :id (gptel-retention-turn-id)
            :array (or (gptel-retention-host-array-name info) "")
            :identity (gptel-retention-host-identity info)
-           ;; A frame holds less of JSON inside JSON than of other texts.
-           :before (if (< (length messages) 4000)
-                       (gptel-retention-rpc-text messages)
-                     (gptel-retention-rpc--hand-over messages))
+           :before (gptel-retention-rpc-text messages)
            :confirm (if confirm t :json-false))
      function)))
 

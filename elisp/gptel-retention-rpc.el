@@ -537,7 +537,7 @@ error as (SYMBOL . DATA).  Without CALLBACK an error is told once."
   "Bytes of one text inside a frame at most.")
 
 (defconst gptel-retention-rpc--texts
-  '(:tail :head :span :prompt :whole :body :sections :reminders)
+  '(:tail :head :span :prompt :whole :before :body :sections :reminders)
   "Parameters that may be handed over in a file.")
 
 (defvar gptel-retention-rpc--directory nil
