@@ -455,7 +455,9 @@ def index_sources(store: Store, index: Index, owner: str) -> None:
     with store.read() as reader:
         for source in list(reader.sources(owner)):
             if stamps.get((owner, source.id)) != stamp(source):
-                index.update(_entry(source), documents(reader, source, range(len(source.chunks))))
+                with suppress(UnknownObject, DamagedObject):  # `check` names it
+                    added = documents(reader, source, range(len(source.chunks)))
+                    index.update(_entry(source), added)
 
 
 def drop_sources(store: Store, index: Index, owner: str) -> None:
