@@ -17,7 +17,7 @@ from typing import IO, TypeVar, get_args
 
 import msgspec
 
-from retention.digest import Digest, Domain, digest, from_hex, to_hex
+from retention.digest import SIZE, Digest, Domain, digest, from_hex, to_hex
 from retention.errors import (
     ConversationExists,
     DamagedObject,
@@ -45,6 +45,9 @@ VERSION = 1
 MAX_MEMBERS = 500_000
 MAX_MEMBER = 256 * 1024 * 1024  # bytes of one member, unpacked
 MAX_TOTAL = 2 * 1024 * 1024 * 1024  # bytes of all members, unpacked
+MAX_NUMBER = 1 << 40  # of the next row, request or round
+MAX_NAME = 64  # characters of the id of an output or a source
+COMPRESSION = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # of others an archive sets the memory
 
 _OBJECT = re.compile(r"objects/([a-z]+)/([0-9a-f]{64})")
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # equal conversations make equal files
@@ -149,8 +152,15 @@ def _gather(reader: Reader, id: str) -> Archive:
         requests=tuple(reversed(reader.requests(id, record.next_seq))),
         outputs=tuple(reversed(reader.outputs(id, MAX_MEMBERS))),
         offers=tuple(reader.offers(id)),
-        sources=tuple(reader.sources(id)),
+        sources=tuple(_placeless(source, head.title) for source in reader.sources(id)),
     )
+
+
+def _placeless(source: Source, title: str) -> Source:
+    """Return SOURCE without the name of a file; without a title, a conversation's is one."""
+    if source.kind == "conversation":
+        source = msgspec.structs.replace(source, title=title)
+    return msgspec.structs.replace(source, path="")
 
 
 def _write(reader: Reader, archive: Archive, stream: IO[bytes]) -> tuple[int, int]:
@@ -194,9 +204,9 @@ def _lines(records: Iterable[Struct]) -> bytes:
 
 
 def import_conversation(
-    store: Store, file: Path, *, as_new: Callable[[], str] | None = None
+    store: Store, file: Path, now: float, *, as_new: Callable[[], str] | None = None
 ) -> Imported:
-    """Store the conversation in FILE; change nothing if it is there already, and equal.
+    """Store the conversation in FILE, used NOW; change nothing if it is there already, and equal.
 
     With AS_NEW it gets another id, which AS_NEW makes.  Raise InvalidArchive, ConversationExists,
     and InvalidParams if FILE cannot be read; nothing is written then.
@@ -207,14 +217,15 @@ def import_conversation(
             if as_new is not None:
                 archive = _renamed(archive, as_new())
             names = _objects_of(archive, packed)
+            record = msgspec.structs.replace(archive.record, used=now)
 
             def apply(writer: Writer) -> Imported:
                 found = writer.conversation(archive.record.id)
                 if found is not None:
                     _compare(writer, found, archive)
                     return Imported(record=found, created=False, rows=len(archive.rows))
-                _store(writer, archive, (_object(packed, name) for name in names))
-                return Imported(record=archive.record, created=True, rows=len(archive.rows))
+                _store(writer, record, archive, (_object(packed, name) for name in names))
+                return Imported(record=record, created=True, rows=len(archive.rows))
 
             return store.write(apply)
     except OSError as error:
@@ -230,6 +241,8 @@ def _read(packed: zipfile.ZipFile) -> Archive:
     plain = {"manifest.json", "conversation.json", *(f"{name}.jsonl" for name in _LISTS)}
     if len(members) > MAX_MEMBERS or sum(member.file_size for member in members) > MAX_TOTAL:
         raise InvalidArchive("it holds more than is read")
+    if not COMPRESSION.issuperset(member.compress_type for member in members):
+        raise InvalidArchive("a member is compressed in another way")
     if len(set(names)) < len(names) or not plain.issubset(names):
         raise InvalidArchive("a member is missing, or is there twice")
     strange = next((n for n in names if n not in plain and not _OBJECT.fullmatch(n)), None)
@@ -288,14 +301,20 @@ def _verify(archive: Archive, objects: set[Digest], missing: set[Digest]) -> Non
         [each.number for each in archive.outputs],
         [each.number for each in archive.offers],
     )
+    names = [each.id for each in archive.outputs] + [each.id for each in archive.sources]
     problems = {
         "a record is out of order": any(
             numbered != sorted(set(numbered)) or min(numbered, default=1) < 1
             for numbered in numbers
         ),
         "a row stands after a later one": any(row.pred >= row.id for row in archive.rows),
+        "a request follows from a later one": any(
+            not 0 <= each.parent < each.seq or each.keep < 0 for each in archive.requests
+        ),
+        "a request puts a message into none": not _begins_well(archive.requests),
         "a number is too large": max(rows, default=0) >= record.next_row
-        or max(numbers[1], default=0) >= record.next_seq,
+        or max(numbers[1], default=0) >= record.next_seq
+        or max(record.next_row, record.next_seq, record.next_round) > MAX_NUMBER,
         "a record names a row that is not there": not named <= known,
         "it retires rows that are not there": any(
             not {first, last, *each.end} <= known or last - first >= len(rows)
@@ -303,8 +322,13 @@ def _verify(archive: Archive, objects: set[Digest], missing: set[Digest]) -> Non
             for first, last in each.rows
         ),
         "it is a fork, or was forgotten": bool(record.base) or record.forgotten,
-        "it names files of another machine": bool(record.files),
+        "it names files of another machine": bool(record.files)
+        or any(source.path for source in archive.sources),
         "a source is of another conversation": any(s.owner != record.id for s in archive.sources),
+        "a name is too long": any(len(name) > MAX_NAME for name in names),
+        "a digest has another size": any(
+            len(name) != SIZE for each in archive.records for name in references(each)
+        ),
         "an object is missing": not {n for each in archive.records for n in needed(each)}
         <= objects | missing,
         "an object belongs to no record": not objects
@@ -313,6 +337,18 @@ def _verify(archive: Archive, objects: set[Digest], missing: set[Digest]) -> Non
     for problem, found in problems.items():
         if found:
             raise InvalidArchive(problem)
+
+
+def _begins_well(requests: Iterable[RequestRecord]) -> bool:
+    """Tell whether no array of REQUESTS, which follow one another, begins inside a message."""
+    filled: set[int] = set()
+    for each in requests:
+        kept = each.keep > 0 and each.parent in filled
+        if each.rows and each.rows[0] in each.inside and not kept:
+            return False
+        if each.rows or kept:
+            filled.add(each.seq)
+    return True
 
 
 def _objects_of(archive: Archive, packed: zipfile.ZipFile) -> list[str]:
@@ -329,18 +365,26 @@ def _renamed(archive: Archive, id: str) -> Archive:
 
 def _compare(reader: Reader, found: Conversation, archive: Archive) -> None:
     """Raise ConversationExists unless FOUND is what ARCHIVE holds."""
-    there = None if found.forgotten else _gather(reader, found.id)
-    if there != archive:
+    if found.forgotten or _said(_gather(reader, found.id)) != _said(archive):
         raise ConversationExists(f"another conversation {found.id} is there already")
 
 
+def _said(archive: Archive) -> Archive:
+    """Return ARCHIVE without what changes although the conversation does not go on."""
+    record = msgspec.structs.replace(archive.record, used=0.0)
+    return msgspec.structs.replace(archive, record=record, sources=())
+
+
 def _store(
-    writer: Writer, archive: Archive, objects: Iterable[tuple[Digest, Domain, bytes]]
+    writer: Writer,
+    record: Conversation,
+    archive: Archive,
+    objects: Iterable[tuple[Digest, Domain, bytes]],
 ) -> None:
-    id = archive.record.id
+    id = record.id
     for _, domain, data in objects:
         writer.put_object(domain, data)
-    writer.put_conversation(archive.record)
+    writer.put_conversation(record)
     for row in archive.rows:
         writer.put_row(id, row)
     for request in archive.requests:

@@ -377,8 +377,9 @@ class Service:
         """Store the conversation in a file; one that is there is never overwritten (rule L5)."""
         _check_file(params.file)
         found = archives.import_conversation(
-            self.store, Path(params.file), as_new=self.random_id if params.as_new else None
-        )
+            self.store, Path(params.file), self.clock(),
+            as_new=self.random_id if params.as_new else None,
+        )  # fmt: skip
         if self._indexed():
             learning.index_sources(self.store, self.index(), found.record.id)
         self._note(found.record.id)

@@ -31,6 +31,7 @@ from tests.test_lifecycle import retire, use_tool
 
 U3, U4 = message("prompt 3"), message("prompt 4")
 ENV = section("env", "sunny")
+NOW = 1_000.0
 
 
 @pytest.fixture
@@ -57,6 +58,7 @@ def chat(store: Store) -> Adapter:
     source = Source(
         id=f"c{chat.id}", owner=chat.id, kind="conversation", chunks=(), learner=1,
         events=(Event(kind=EventKind.USER, text=digest("blob", b"learned"), chars=7),),
+        title="chat.org", path="/home/somebody/chat.org",
     )  # fmt: skip
     store.write(lambda writer: (writer.put_object("blob", b"learned"), writer.put_source(source)))
     retire(chat, *old)
@@ -77,7 +79,7 @@ def test_import_into_another_store_goes_on_where_it_was(
     expected = chat.prepare(*history, U3, sections=[ENV]).array
 
     exported = export_conversation(store, chat.id, file)
-    found = import_conversation(other, file)
+    found = import_conversation(other, file, NOW)
 
     moved = Adapter(other, chat.id)
     assert moved.prepare(*history, U3, sections=[ENV]).array == expected
@@ -101,7 +103,7 @@ def test_a_fork_is_exported_with_what_it_shares(
     expected = fork.prepare(*history, U3, plain("yes"), U4).array
 
     export_conversation(store, fork.id, file)
-    import_conversation(other, file)
+    import_conversation(other, file, NOW)
 
     assert Adapter(other, fork.id).prepare(*history, U3, plain("yes"), U4).array == expected
     assert other.check() == ()
@@ -113,8 +115,40 @@ def test_importing_again_changes_nothing(store: Store, chat: Adapter, file: Path
     chat.call("conversation/open", id=chat.id, file="/home/somebody/elsewhere.org")
     before = dump(store)
 
-    assert not import_conversation(store, file).created
+    assert not import_conversation(store, file, NOW).created
     assert dump(store) == before
+
+
+def test_what_was_learned_since_makes_no_difference(
+    store: Store, other: Store, chat: Adapter, file: Path
+):
+    """L5: learning happens by itself, and is not the conversation."""
+    export_conversation(store, chat.id, file)
+    import_conversation(other, file, NOW)
+    for each in (store, other):
+        Adapter(each, chat.id).call("evidence/learn", conversation=chat.id)
+
+        assert not import_conversation(each, file, NOW).created
+
+
+def test_names_of_files_stay_here(store: Store, chat: Adapter, file: Path):
+    """L5: neither in the head record nor in what was learned."""
+    export_conversation(store, chat.id, file)
+
+    assert [name for name, data in unpack(file).items() if b"chat.org" in data] == []
+    with store.read() as reader:
+        assert next(reader.sources(chat.id)).path, "the store has it"
+
+
+def test_an_old_conversation_is_used_when_it_is_imported(
+    store: Store, other: Store, chat: Adapter, file: Path
+):
+    """L5, L6: it is not collected for its age right away, and is still the same."""
+    export_conversation(store, chat.id, file)
+    import_conversation(other, file, NOW)
+
+    assert other.collect(unused_before=NOW).conversations == ()
+    assert not import_conversation(other, file, NOW + 1).created
 
 
 def test_a_different_conversation_is_never_overwritten(store: Store, chat: Adapter, file: Path):
@@ -125,13 +159,13 @@ def test_a_different_conversation_is_never_overwritten(store: Store, chat: Adapt
     before = dump(store)
 
     with pytest.raises(ConversationExists):
-        import_conversation(store, file)
+        import_conversation(store, file, NOW)
     assert dump(store) == before
 
     store.forget(chat.id)
     before = dump(store)
     with pytest.raises(ConversationExists):
-        import_conversation(store, file)
+        import_conversation(store, file, NOW)
     assert dump(store) == before
     assert fork
 
@@ -140,7 +174,7 @@ def test_as_new_it_gets_another_id(store: Store, chat: Adapter, file: Path):
     """L5: beside the one that is there; what was learned of that one stays its own."""
     export_conversation(store, chat.id, file)
 
-    found = import_conversation(store, file, as_new=lambda: "b" * 32)
+    found = import_conversation(store, file, NOW, as_new=lambda: "b" * 32)
 
     assert found.record.id == "b" * 32
     with store.read() as reader:
@@ -184,9 +218,27 @@ def test_a_damaged_object_is_left_out_and_named(
     again = Store.open(store.path)
 
     assert export_conversation(again, chat.id, file).missing == 1
-    import_conversation(other, file)
+    import_conversation(other, file, NOW)
     assert [problem.code for problem in other.check()] == ["missing"]
     again.close()
+
+
+def test_a_learned_text_that_is_missing_does_not_fail_the_import(
+    store: Store, other: Store, chat: Adapter, file: Path
+):
+    """L5, Z3: with an index beside the store as well."""
+    chat.call("evidence/learn", conversation=chat.id)
+    chat.service.close()
+    store.close()
+    damage(store.path, b"prompt 1")
+    again = Store.open(store.path)
+    assert export_conversation(again, chat.id, file).missing
+    again.close()
+    there = Adapter(other)
+    there.call("evidence/search", query="anything")
+
+    assert there.call("conversation/import", file=str(file)).created
+    assert there.call("evidence/search", query="prompt").hits == ()
 
 
 def test_export_refuses_what_it_cannot_do_and_leaves_no_file(
@@ -280,6 +332,17 @@ HOSTILE: dict[str, Callable[[Members], Members]] = {
     "fork": edited("conversation.json", lambda c: c | {"base": "c" * 32, "base_rows": 2}),
     "forgotten": edited("conversation.json", lambda c: c | {"forgotten": True}),
     "files": edited("conversation.json", lambda c: c | {"files": ["/home/victim/chat.org"]}),
+    "empty-digest": edited("rows.jsonl", lambda r: r | {"parts": [""]}),
+    "long-digest": edited("rows.jsonl", lambda r: r | {"parts": ["A" * 1_000]}),
+    "follows-itself": edited("requests.jsonl", lambda r: r | {"parent": r["seq"], "keep": 1}),
+    "follows-nothing": edited("requests.jsonl", lambda r: r | {"parent": -1, "keep": 1}),
+    "keeps-less": edited("requests.jsonl", lambda r: r | {"keep": -1}),
+    "next-request": edited("conversation.json", lambda c: c | {"next_seq": 1 << 60}),
+    "next-round": edited("conversation.json", lambda c: c | {"next_round": (1 << 63) - 1}),
+    "begins-inside": edited("requests.jsonl", lambda r: r | {"inside": r["rows"]}),
+    "long-output": edited("outputs.jsonl", lambda o: o | {"id": "o" * 500}),
+    "long-source": edited("sources.jsonl", lambda s: s | {"id": "c" * 500}),
+    "source-with-file": edited("sources.jsonl", lambda s: s | {"path": "/ssh:elsewhere:/x"}),
     "source-of-another": edited("sources.jsonl", lambda s: s | {"owner": "c" * 32}),
 }  # fmt: skip
 
@@ -294,7 +357,7 @@ def test_a_bad_file_is_refused_and_changes_nothing(
     before, around = dump(other), sorted(file.parent.iterdir())
 
     with pytest.raises(InvalidArchive):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
 
     assert dump(other) == before
     assert sorted(file.parent.iterdir()) == around
@@ -306,7 +369,22 @@ def test_a_bad_id_is_refused(store: Store, other: Store, chat: Adapter, file: Pa
     pack(file, rename(unpack(file)))
 
     with pytest.raises(InvalidParams):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_another_compression_is_refused(
+    store: Store, other: Store, chat: Adapter, file: Path, method: int
+):
+    """L5: with LZMA the archive says how much memory reading takes."""
+    export_conversation(store, chat.id, file)
+    members = unpack(file)
+    with zipfile.ZipFile(file, "w", method) as packed:
+        for name, data in members.items():
+            packed.writestr(name, data)
+
+    with pytest.raises(InvalidArchive, match="compressed"):
+        import_conversation(other, file, NOW)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
@@ -320,7 +398,7 @@ def test_a_truncated_file_is_refused(
     before = dump(other)
 
     with pytest.raises(InvalidArchive):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
     assert dump(other) == before
 
 
@@ -329,7 +407,7 @@ def test_any_flipped_byte_is_found_or_changes_nothing_that_counts(
 ):
     """L5: what is stored is what was exported, or nothing."""
     export_conversation(store, chat.id, file)
-    import_conversation(other, file)
+    import_conversation(other, file, NOW)
     expected = dump(other)
     other.forget(chat.id)
     empty = dump(other)
@@ -338,7 +416,7 @@ def test_any_flipped_byte_is_found_or_changes_nothing_that_counts(
     for at in range(0, len(data), 211):
         file.write_bytes(data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :])
         try:
-            import_conversation(other, file)
+            import_conversation(other, file, NOW)
         except InvalidArchive:
             assert dump(other) == empty
         else:
@@ -357,7 +435,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     monkeypatch.setattr(archives, limit, 10)
 
     with pytest.raises(InvalidArchive, match="than is read"):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
 
 
 def test_no_more_is_unpacked_than_the_file_says(
@@ -381,15 +459,15 @@ def test_no_more_is_unpacked_than_the_file_says(
 
     monkeypatch.setattr(archives, "_member", watched)
     with pytest.raises(InvalidArchive):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
     assert max(read, default=0) < 1_000_000
 
 
 def test_what_is_no_archive_is_refused(other: Store, file: Path):
     with pytest.raises(InvalidParams):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)
     with pytest.raises(InvalidParams):
-        import_conversation(other, file.parent)
+        import_conversation(other, file.parent, NOW)
     file.write_bytes(b"not a zip file")
     with pytest.raises(InvalidArchive):
-        import_conversation(other, file)
+        import_conversation(other, file, NOW)

@@ -36,6 +36,7 @@ from retention.store.tables import (
     conversation_key,
     entry_end,
     entry_key,
+    entry_number,
     reference_key,
     split_reference,
 )
@@ -176,8 +177,8 @@ def _hollow(env: Environment, id: str, rows: Sequence[RowId], before: float) -> 
     """
     _in_slices(env, rows, partial(_hollow_rows, id=id, before=before))
     with env.reading() as session:
-        record = _live(session, id)
-    seqs = range(1, record.next_seq) if record else ()
+        requests = session.scan(REQUESTS.name, conversation_key(id), entry_end(id))
+        seqs = [entry_number(key) for key, _ in requests]
     _in_slices(env, seqs, partial(_hollow_requests, id=id))
     env.write(lambda session: _end_retirements(session, id))
 
