@@ -676,8 +676,11 @@ class Service:
             if item.row in hosts and not item.block
         ]
         texts += [(item.last, item.message.exact) for item in plan.sent.items[common:]]
+        # A text that was collected since the request was prepared is nowhere any more.
         changed = {
-            id: exact for id, exact in texts if id in log.rows and log.rows[id].exact != exact
+            id: exact
+            for id, exact in texts
+            if (row := log.rows.get(id)) and row.exact != exact and not row.gone
         }
         new = planning.NEW
         return RequestRecord(
@@ -901,7 +904,8 @@ class Service:
             if record is None or record.forgotten:
                 raise UnknownConversation(f"no conversation {id!r}")
             loaded = self._conversations.get(id)
-            if loaded is not None and loaded.record.version == record.version:
+            # A version alone may be that of one forgotten since, and made or imported anew.
+            if loaded is not None and loaded.record == record:
                 self._conversations.move_to_end(id)
                 return loaded
             loaded = Loaded(record=record, log=Log(reader.rows(id)))

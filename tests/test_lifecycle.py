@@ -505,6 +505,29 @@ def test_retired_history_is_collected_after_the_grace_and_undo_delivers_again(
     chat.call("inspect/explain", id=chat.id, limit=100)
 
 
+def test_history_that_is_collected_while_a_request_with_it_goes_out_is_no_damage(
+    store: Store, chat: Adapter
+):
+    """L6: between prepare and commit; the request names no text that is gone."""
+    old = use_tool(chat, n=1, sections=[ENV])
+    whole = use_tool(chat, *old, n=2, sections=[ENV])
+    retire(chat, *old)
+    chat.send(SUMMARY, *whole[len(old) :], U3, sections=[ENV])
+    undone = chat.prepare(*whole, U4, sections=[ENV])
+
+    assert collect(store, 2.0 + GRACE * DAY).rows > 0
+    chat.commit(undone)
+    chat.end(A4)
+
+    assert store.check() == ()
+    for restart in (False, True):
+        if restart:
+            chat.restart()
+        sent = chat.send(*whole, U4, A4, message(f"restart: {restart}"), sections=[ENV])
+        assert b"let me look" in b"".join(sent.array)
+        assert store.check() == ()
+
+
 def test_a_reminder_of_collected_history_does_not_fire_again(store: Store, chat: Adapter):
     """D8."""
     tips = [reminder("tip")]
@@ -555,6 +578,26 @@ def test_collecting_over_the_wire_takes_a_conversation_out_of_the_index(chat: Ad
 
 
 # Forgetting (rule Z2)
+
+
+def test_a_conversation_that_comes_anew_is_not_taken_for_the_forgotten_one(
+    store: Store, chat: Adapter, tmp_path: Path
+):
+    """L4, L5: another process forgets one that this one knows, and imports another state of it."""
+    history = talk(chat, [(U1, A1), (U2, A2)], sections=[ENV])
+    chat.call("conversation/export", id=chat.id, file=str(tmp_path / "chat.zip"))
+    chat.call("conversation/forget", id=chat.id)
+    chat.call("conversation/open", id=chat.id)
+    mine = Adapter(store, chat.id)
+    mine.prepare(U1)
+
+    store.forget(chat.id)
+    chat.call("conversation/import", file=str(tmp_path / "chat.zip"))
+    sent = mine.send(*history, U3, sections=[ENV])
+
+    assert not sent.due
+    assert sent.result.replayed == 2
+    assert store.check() == ()
 
 
 def test_forgetting_leaves_none_of_the_text_in_any_file(store: Store, chat: Adapter):
