@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from retention.digest import Digest, digest
 from retention.errors import (
     DamagedObject,
     InvalidParams,
+    InvalidPayload,
     UnknownConversation,
     UnknownObject,
     UnsupportedProvider,
@@ -30,8 +32,17 @@ from retention.evidence import views as views_of
 from retention.evidence.snapshots import Piece, Snapshot, Span, join_pieces
 from retention.index import Document, Entry, Index
 from retention.ledger import Log
-from retention.model import Chunk, Conversation, Event, EventKind, Identity, Output, RowId, Source
-from retention.outputs import EARLIER
+from retention.model import (
+    Chunk,
+    Conversation,
+    Event,
+    EventKind,
+    Identity,
+    Output,
+    Row,
+    RowId,
+    Source,
+)
 from retention.protocol import MAX_FILE, LearnedSource
 from retention.providers import Provider, choose
 from retention.providers.canonical import make_reader
@@ -42,7 +53,7 @@ from retention.store import Reader, Store, Writer
 CHATS = (".org", ".md", ".markdown", ".txt")  # files that a directory is searched for
 RECORDS = (".log", ".json")  # of runs of CI
 
-MAX_REQUESTS = 1_000_000  # of one conversation that are looked at: all of them
+MAX_REQUESTS = MAX_OUTPUTS = 1_000_000  # of one conversation that are looked at: all of them
 
 ARRAYS = ("messages", "input", "contents")  # of the payloads of all APIs
 
@@ -157,49 +168,37 @@ def learn_conversation(store: Store, index: Index, id: str) -> LearnedSource:
         log = Log(reader.rows(id))
         rows = conversations.chosen_rows([log.rows[row] for row in log.order])
         before = reader.source(id, conversation_source(id))
-        pieces = conversations.tell_rows(rows, _known(reader, record, before))
-    snapshot = join_pieces(pieces, record.title or ", ".join(map(_name, record.files)))
+        unread: list[RowId] = []
+        pieces = conversations.tell_rows(rows, _known(reader, record, rows, before, unread))
+    home = record.files[-1] if record.files else ""
+    warnings = [_UNREAD.format(len(unread))] if unread else []
+    snapshot = join_pieces(pieces, record.title or Path(home).name, warnings)
     draft = Source(
         id=conversation_source(id), owner=id, kind="conversation", events=(), chunks=(),
-        learner=chunking.LEARNER, title=snapshot.title, path=next(iter(record.files), ""),
-        at=record.used, version=record.version,
+        learner=chunking.LEARNER, title=snapshot.title, path=home, at=record.used,
+        version=record.version, warnings=snapshot.warnings,
     )  # fmt: skip
     return _learn(store, index, draft, snapshot)
 
 
-def _name(file: str) -> str:
-    return Path(file).name
+_UNREAD = "{} messages are of no form that this conversation's providers have: they are plain text."
 
 
-def _known(reader: Reader, record: Conversation, before: Source | None) -> conversations.Known:
-    """Return how a conversation's messages are read: each as the API that it went to has it.
+def _known(
+    reader: Reader,
+    record: Conversation,
+    rows: Sequence[Row],
+    before: Source | None,
+    unread: list[RowId],
+) -> conversations.Known:
+    """Return how the messages of ROWS are read: each as the API has it that it is of.
 
-    BEFORE is how it was learned last: what has been collected since is told as it was then.
+    BEFORE is how the conversation was learned last: what has been collected since is told as it was
+    then.  UNREAD gets the rows that no API of the conversation reads.
     """
     events: dict[RowId, list[Event]] = {}
     for event in before.events if before else ():
         events.setdefault(event.row, []).append(event)
-
-    def learned(row: RowId) -> list[Piece]:
-        return [
-            Piece(e.kind, decode(reader.object(e.text)), e.tool, e.call, e.row, e.at)
-            for e in events.get(row, ())
-        ]
-
-    at: dict[RowId, float] = {}
-    whose: dict[RowId, Digest] = {}
-    newest: Digest | None = None
-    for owner, _ in reversed(reader.chain(record.id)):  # rows of a base went out with its requests
-        for request in reversed(reader.requests(owner, MAX_REQUESTS)):
-            newest = request.identity
-            for row in request.rows:
-                at.setdefault(row, request.at)
-                whose.setdefault(row, request.identity)
-    stored = {
-        decode(reader.object(output.excerpt)).strip(): output.id
-        for output in reader.outputs(record.id, EARLIER)
-        if output.excerpt is not None and output.shown < output.chars
-    }
 
     def read(name: Digest) -> bytes | None:
         try:
@@ -207,19 +206,53 @@ def _known(reader: Reader, record: Conversation, before: Source | None) -> conve
         except (UnknownObject, DamagedObject):
             return None
 
-    providers: dict[Digest | None, list[Provider]] = {}
+    def learned(row: RowId) -> list[Piece]:
+        return [
+            Piece(e.kind, decode(text), e.tool, e.call, e.row, e.at)
+            for e in events.get(row, ())
+            if (text := read(e.text)) is not None
+        ]
+
+    at: dict[RowId, float] = {}
+    whose = {row.id: row.origin.identity for row in rows if row.origin is not None}
+    newest: Digest | None = None
+    spoken: dict[Digest, None] = {}
+    for owner, _ in reversed(reader.chain(record.id)):  # rows of a base went out with its requests
+        for request in reversed(reader.requests(owner, MAX_REQUESTS)):
+            for row in request.rows:
+                at.setdefault(row, request.at)
+                # What went out in another form was recorded in the one of the API before.
+                other = newest is not None and row in request.changed
+                whose.setdefault(row, newest if other and newest else request.identity)
+            newest = request.identity
+            spoken[newest] = None
+    stored = {
+        decode(text).strip(): output.id
+        for output in reader.outputs(record.id, MAX_OUTPUTS)
+        if output.excerpt is not None
+        and output.shown < output.chars
+        and (text := read(output.excerpt)) is not None
+    }
+    providers = {name: _providers(read(name)) for name in {*spoken, *whose.values()}}
 
     def tell_row(row: RowId, raw: bytes) -> list[Told]:
-        name = whose.get(row, newest)
-        if name not in providers:
-            providers[name] = _providers(None if name is None else read(name))
-        of_items = _read_type(raw).type is not None
-        for provider in providers[name]:
-            if len(providers[name]) == 1 or of_items == (provider.array == "input"):
-                return tell(provider.read, raw)
-        return []
+        first = whose.get(row, newest)
+        for name in dict.fromkeys([first, *reversed(spoken)] if first else ()):
+            with suppress(InvalidPayload):
+                return tell(_provider_of(raw, providers[name]).read, raw)
+        unread.append(row)
+        return [Told(EventKind.TEXT, decode(raw))]
 
     return conversations.Known(read=read, tell=tell_row, at=at, stored=stored, learned=learned)
+
+
+def _provider_of(raw: bytes, providers: Sequence[Provider]) -> Provider:
+    """Return the one of PROVIDERS whose array can hold RAW; raise InvalidPayload if none does."""
+    of_items = _read_type(raw).type is not None
+    for provider in providers:
+        if len(providers) == 1 or of_items == (provider.array == "input"):
+            return provider
+    raise InvalidPayload("no API is known that has such a message")
 
 
 class _Typed(msgspec.Struct):
@@ -245,7 +278,11 @@ def _providers(identity: bytes | None) -> list[Provider]:
 
 def learn_outputs(store: Store, index: Index, id: str) -> list[LearnedSource]:
     """Learn the outputs of conversation ID that are not learned yet, each whole."""
-    return [learn_output(store, index, id, output) for output in outputs_to_learn(store, id)]
+    learned: list[LearnedSource] = []
+    for output in outputs_to_learn(store, id):
+        with suppress(UnknownObject, DamagedObject):  # `check` names it
+            learned.append(learn_output(store, index, id, output))
+    return learned
 
 
 def outputs_to_learn(store: Store, id: str) -> list[Output]:
@@ -253,10 +290,15 @@ def outputs_to_learn(store: Store, id: str) -> list[Output]:
     with store.read() as reader:
         waiting = {
             output.id: output
-            for output in reader.outputs(id, EARLIER)
-            if reader.source(id, output.id) is None
+            for output in reader.outputs(id, MAX_OUTPUTS)
+            if not _is_learned(reader.source(id, output.id))
         }
     return list(waiting.values())
+
+
+def _is_learned(source: Source | None) -> bool:
+    """Tell whether SOURCE is there, cut as it would be now."""
+    return source is not None and source.learner == chunking.LEARNER
 
 
 def learn_output(store: Store, index: Index, id: str, output: Output) -> LearnedSource:
@@ -306,11 +348,15 @@ def learn_file(store: Store, index: Index, path: Path, *, chosen: bool) -> list[
     """
     try:
         stat = path.stat()
+        if not S_ISREG(stat.st_mode):  # another one might be read for ever
+            raise InvalidParams(f"{path} is no file")
         if stat.st_size > MAX_FILE:
             raise InvalidParams(f"{path} has {stat.st_size} bytes, more than {MAX_FILE}")
         data = path.read_bytes()
     except OSError as error:
         raise InvalidParams(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # of a name that no file can have
+        raise InvalidParams(f"{str(path)!r}: {error}") from None
     if path.suffix == ".json":
         return _learn_run(store, index, path, data, chosen=chosen)
     text = decode(data)
@@ -354,8 +400,7 @@ def _learn_run(
 
 
 def _learn_log(store: Store, index: Index, path: Path, text: str) -> LearnedSource:
-    named = runs.RUN.match(path.name)
-    number = named[0] if named else owner_of(str(path))[:12]
+    number = runs.named_run(path.name) or owner_of(str(path))[:12]
     id, row = runs.log_id(number), runs.row_id(number)
     owner = owner_of(id)
     with store.read() as reader:
@@ -369,7 +414,10 @@ def _learn_log(store: Store, index: Index, path: Path, text: str) -> LearnedSour
 
 
 def _learn(store: Store, index: Index, draft: Source, snapshot: Snapshot) -> LearnedSource:
-    """Store and index what is new in SNAPSHOT, the text of DRAFT; cut it only if it changed."""
+    """Store and index what is new in SNAPSHOT, the text of DRAFT; cut it only if it changed.
+
+    What another process has learned meanwhile of a later state stays.
+    """
     texts = [encode(snapshot.text[span.start : span.end]) for span in snapshot.spans]
     events = tuple(
         Event(
@@ -378,28 +426,46 @@ def _learn(store: Store, index: Index, draft: Source, snapshot: Snapshot) -> Lea
         )
         for span, data in zip(snapshot.spans, texts, strict=True)
     )  # fmt: skip
-    with store.read() as reader:
-        before = reader.source(draft.owner, draft.id)
-    same = before is not None and before.events == events and before.learner == draft.learner
-    chunks = before.chunks if before is not None and same else cut(draft.kind, snapshot)
-    source = msgspec.structs.replace(draft, events=events, chunks=chunks)
-    if source != before:
-        known = {event.text for event in before.events} if before else set[Digest]()
-        new = [data for event, data in zip(events, texts, strict=True) if event.text not in known]
+    objects = dict(zip((event.text for event in events), texts, strict=True))
+    while True:
+        with store.read() as reader:
+            before = reader.source(draft.owner, draft.id)
+        if before is not None and before.version > draft.version:
+            return _learned(before, changed=False)
+        same = before is not None and before.events == events and before.learner == draft.learner
+        chunks = before.chunks if before is not None and same else cut(draft.kind, snapshot)
+        source = msgspec.structs.replace(draft, events=events, chunks=chunks)
+        if source == before or _put(store, source, before, objects):
+            break
+    _index(store, index, source, before)
+    return _learned(source, changed=not same)
 
-        def apply(writer: Writer) -> None:
-            _must_live(writer, source)
-            for data in new:
-                writer.put_object("blob", data)
-            writer.put_source(source)
 
-        store.write(apply)
-    if not same:
-        _index(store, index, source, before)
+def _learned(source: Source, *, changed: bool) -> LearnedSource:
     return LearnedSource(
-        source=source.id, kind=source.kind, title=source.title, chunks=len(chunks),
-        chars=len(snapshot.text), changed=not same, warnings=source.warnings,
+        source=source.id, kind=source.kind, title=source.title, chunks=len(source.chunks),
+        chars=sum(event.chars for event in source.events), changed=changed,
+        warnings=source.warnings,
     )  # fmt: skip
+
+
+def _put(
+    store: Store, source: Source, before: Source | None, objects: Mapping[Digest, bytes]
+) -> bool:
+    """Store SOURCE and those of OBJECTS that BEFORE has not; False if that is there no more."""
+    known = {event.text for event in before.events} if before else set[Digest]()
+
+    def apply(writer: Writer) -> bool:
+        _must_live(writer, source)
+        if writer.source(source.owner, source.id) != before:
+            return False
+        for name, data in objects.items():
+            if name not in known:
+                writer.put_object("blob", data)
+        writer.put_source(source)
+        return True
+
+    return store.write(apply)
 
 
 def _must_live(writer: Writer, source: Source) -> None:
@@ -426,12 +492,32 @@ def _entry(source: Source) -> Entry:
 
 
 def _index(store: Store, index: Index, source: Source, before: Source | None) -> None:
-    """Tell the index what of SOURCE is new beside BEFORE; chunks in the same place stay."""
-    kept = _kept(source, before) if before else set[int]()
+    """Tell the index what of SOURCE is new beside BEFORE; chunks in the same place stay.
+
+    All of it is new to an index that has not BEFORE: where that was learned while the index could
+    not be written, or was made anew, or by a process that was killed.
+    """
+    key = (source.owner, source.id)
+    held = index.stamps().get(key) if before else None
+    if before and held == stamp(source) and before.at == source.at:
+        return
+    kept: set[int] = set()
+    removed: list[Document] | None = [] if held is None else None
     with store.read() as reader:
+        if before and held == stamp(before):
+            with suppress(UnknownObject, DamagedObject):
+                kept = _kept(source, before)
+                removed = documents(reader, before, _others(before, kept))
+        if removed is None:
+            kept = set()
         added = documents(reader, source, _others(source, kept))
-        removed = documents(reader, before, _others(before, kept)) if before else []
-    index.update(_entry(source), added, removed)
+    if removed is None:
+        index.drop(*key, None)
+    index.update(_entry(source), added, removed or ())
+    with store.read() as reader:
+        forgotten = reader.source(*key) is None
+    if forgotten:  # after its words were looked for in the index
+        index.drop(*key, added)
 
 
 def _others(source: Source, kept: set[int]) -> list[int]:
@@ -442,7 +528,7 @@ def _kept(source: Source, before: Source) -> set[int]:
     """Return the numbers of the chunks that are the same, text and place, in both."""
     common = 0
     for ours, theirs in zip(source.events, before.events, strict=False):
-        if ours.text != theirs.text:
+        if (ours.text, ours.kind, ours.tool) != (theirs.text, theirs.kind, theirs.tool):
             break
         common += ours.chars
     pairs = zip(source.chunks, before.chunks, strict=False)
@@ -461,15 +547,17 @@ def index_sources(store: Store, index: Index, owner: str) -> None:
 
 
 def drop_sources(store: Store, index: Index, owner: str) -> None:
-    """Take all sources of OWNER out of the index, before the store forgets them."""
+    """Take all sources of OWNER out of the index: before the store forgets them, and once more
+    afterwards, for what was learned in between.
+    """
     with store.read() as reader:
         for source in list(reader.sources(owner)):
-            try:
+            with suppress(UnknownObject, DamagedObject):
                 gone = documents(reader, source, range(len(source.chunks)))
-            except (UnknownObject, DamagedObject):
-                index.drop(source.owner, source.id, None)
-            else:
                 index.drop(source.owner, source.id, gone)
+    for key in index.stamps():
+        if key[0] == owner:
+            index.drop(*key, None)
 
 
 def begin(store: Store, index: Index) -> None:
@@ -488,9 +576,10 @@ def reconcile(store: Store, index: Index) -> Iterator[None]:
     stamps = index.stamps()
     with store.read() as reader:
         wanted = {(source.owner, source.id): stamp(source) for source in reader.sources()}
-    for owner, id in stamps.keys() - wanted.keys():
-        index.drop(owner, id, None)
-        yield
+    for key, value in stamps.items():
+        if wanted.get(key) != value:
+            index.drop(*key, None)
+            yield
     if index.needs_rebuild:
         index.clear()
         stamps = {}
@@ -505,26 +594,32 @@ def reconcile(store: Store, index: Index) -> Iterator[None]:
                 added = documents(reader, source, range(len(source.chunks)))
             except (UnknownObject, DamagedObject):
                 continue  # `check` names it
-        if key in stamps:
-            index.drop(*key, None)
-        index.update(_entry(source), added, [])
+        index.update(_entry(source), added)
         yield
 
 
 def waiting(store: Store) -> list[str]:
-    """Return the conversations that have changed since they were learned, the last used first."""
+    """Return the conversations that have something to learn, the last used first.
+
+    They have changed since they were learned, or what learns has; or an output was saved since.
+    """
     with store.read() as reader:
         learned = {
             source.owner: source.version
             for source in reader.sources()
-            if source.kind == "conversation"
+            if source.kind == "conversation" and _is_learned(source)
         }
         records = [
             record
             for record in reader.conversations()
             if not record.forgotten
-            and record.next_seq > 1
-            and learned.get(record.id) != record.version
+            and (
+                (record.next_seq > 1 and learned.get(record.id) != record.version)
+                or any(
+                    not _is_learned(reader.source(record.id, output.id))
+                    for output in reader.outputs(record.id, 1)
+                )
+            )
         ]
     return [record.id for record in sorted(records, key=lambda record: -record.used)]
 

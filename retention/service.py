@@ -68,6 +68,7 @@ from retention.model import (
     Refusal,
     Reminder,
     RequestRecord,
+    Retirement,
     Role,
     Row,
     RowId,
@@ -353,10 +354,12 @@ class Service:
         if source is not None:
             self._unindex(source.owner)
             self.store.forget_sources(source.owner)
+            self._unindex(source.owner)
             return Done()
         self._load(params.id)
         self._leave(params.id)
         self.store.forget(params.id)
+        self._unindex(params.id)
         return Done()
 
     def _leave(self, id: str) -> None:
@@ -392,20 +395,24 @@ class Service:
         limits = lifecycle.make_limits(
             self.store, self.clock(), days=params.days, grace=params.grace
         )
-        freed = lifecycle.collect(self.store, limits, dry_run=True)
+        told = freed = lifecycle.collect(self.store, limits, dry_run=True)
+        purged = True
         if not params.dry_run:
-            for id in freed.conversations:
+            for id in told.conversations:
                 self._leave(id)
             freed = lifecycle.collect(self.store, limits)
             if self._indexed():
-                self.index().purge()
+                for id in told.conversations:
+                    self._unindex(id)  # what was learned in between
+                    learning.index_sources(self.store, self.index(), id)  # of those used meanwhile
+                purged = self.index().purge()
         kinds = (
             Kind(kind=kind, objects=count, bytes=size)
             for kind, (count, size) in sorted(freed.objects.items())
         )
         return StoreCollected(
             conversations=freed.conversations, rows=freed.rows, kinds=tuple(kinds),
-            references=freed.references,
+            references=freed.references, purged=purged,
         )  # fmt: skip
 
     # Requests
@@ -418,7 +425,7 @@ class Service:
             raise InvalidParams(f"origin {params.origin!r} or keep {params.keep} is out of range")
         provider = choose(params.identity, params.array)
         loaded = self._load(params.conversation)
-        base = self._base(params)
+        base = self._base(params, loaded.record)
         head_text = None if params.head is None else handover.read_text(params.head)
         head = digest("head", head_text) if head_text is not None else base.head if base else None
         request = self._request(params, provider, self._head(provider, head, head_text))
@@ -462,7 +469,7 @@ class Service:
             edited=bool(plan.steps), who=request.identity,
             include=provider.include(request.identity) if view.step < NO_REASONING else (),
         )  # fmt: skip
-        self._remember(pending)
+        self._remember(pending, loaded.record.retired)
         _bound(self._plans, pending.name, pending, MAX_PLANS)
         return self._prepared(pending, loaded)
 
@@ -549,11 +556,12 @@ class Service:
             raise InvalidPayload(f"not a JSON array of messages: {error}") from None
         return [provider.parse(bytes(element)) for element in elements]
 
-    def _base(self, params: Prepare) -> State | None:
+    def _base(self, params: Prepare, record: Conversation) -> State | None:
         if not params.base:
             return None
         state = self._states.get(params.base)
-        if state is None or state.conversation != params.conversation:
+        known = state is not None and state.conversation == params.conversation
+        if state is None or not known or state.retired != record.retired:
             raise UnknownState(f"state {params.base} is not known: send the whole array")
         if params.keep > len(state.items):
             raise InvalidParams(f"keep {params.keep} of {len(state.items)} elements")
@@ -573,7 +581,10 @@ class Service:
             return None
         marks = tuple([n for n, item in enumerate(items) if item.message.marks])
         sent = msgspec.structs.replace(make_sent(items), marks=marks)
-        return State(conversation=loaded.record.id, items=items, sent=sent, settled=len(items))
+        return State(
+            conversation=loaded.record.id, items=items, sent=sent, settled=len(items),
+            retired=loaded.record.retired,
+        )  # fmt: skip
 
     def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
         plan, name = pending.plan, pending.name
@@ -614,12 +625,13 @@ class Service:
             return ()
         return tuple(Reason(code=each.code, detail=_shift(each.detail, at)) for each in found)
 
-    def _remember(self, pending: Pending) -> None:
+    def _remember(self, pending: Pending, retired: tuple[Retirement, ...]) -> None:
         """Keep the arrays of a plan as states that later deltas may refer to."""
         plan = pending.plan
         sent = State(
             conversation=pending.conversation, items=plan.sent.items, sent=plan.sent,
             settled=len(plan.sent.items) if pending.seq else plan.start, head=pending.head,
+            retired=retired,
         )  # fmt: skip
         _bound(self._states, pending.sent, sent, MAX_STATES)
         if pending.ordinary:
@@ -738,7 +750,7 @@ class Service:
         self._grow(loaded, record, settled.rows, settled.replaced)
         settling.apply_ids(pending.plan, settled)
         pending.seq = record.next_seq - 1
-        self._remember(pending)
+        self._remember(pending, record.retired)
         loaded.last, loaded.last_name = pending.plan.sent, pending.sent
         loaded.last_seq = pending.seq
         loaded.before[pending.identity] = pending.compared
@@ -886,7 +898,9 @@ class Service:
         return (self.store.path / INDEX).exists()
 
     def _unindex(self, owner: str) -> None:
-        """Take what was learned under OWNER out of the index, before the store forgets it."""
+        """Take what was learned under OWNER out of the index: before the store forgets it, and once
+        more afterwards, for what was learned in between.
+        """
         if self._indexed():
             learning.drop_sources(self.store, self.index(), owner)
 

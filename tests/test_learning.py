@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,23 @@ import pytest
 
 from retention import learning
 from retention.digest import digest
-from retention.errors import InvalidParams, UnknownConversation
+from retention.errors import InvalidParams, StoreError, UnknownConversation, UnknownObject
+from retention.evidence import chunking
 from retention.index import Index
 from retention.model import EventKind, Source
 from retention.store import Store
+from retention.store.tables import OBJECTS
 from tests.dialects import ARRAYS
-from tests.helpers import Adapter, assistant, call, message, result, section, thinking
+from tests.helpers import (
+    Adapter,
+    assistant,
+    call,
+    identity,
+    message,
+    result,
+    section,
+    thinking,
+)
 
 APIS = sorted(ARRAYS | {"anthropic": "messages", "openai": "messages"})
 
@@ -170,6 +183,122 @@ def test_a_fork_tells_what_it_shares(store: Store, chat: Adapter, tmp_path: Path
     assert "a marsupial named Ottoline" in text(store, learned.source)
 
 
+SWITCHES = [(ours, theirs) for ours in APIS for theirs in ("anthropic", "openai", "gemini")]
+
+
+def switch(chat: Adapter, api: str) -> None:
+    """Go on with another API, of which nothing is held."""
+    chat.api, chat.identity = api, msgspec.to_builtins(identity(api, "other"))
+    chat.ordinary, chat.sent, chat.held = ("", []), ("", []), {}
+
+
+@pytest.mark.parametrize(("before", "after"), SWITCHES)
+def test_each_message_is_read_as_the_api_has_it_that_it_is_of(
+    store: Store, before: str, after: str
+) -> None:
+    """V1: also the answer that another API was sent first."""
+    chat = Adapter(store, api=before)
+    calls = assistant("Let me look.", call("look", "c1", where="burrow"))
+    elements = [message("Which wombat?"), calls, result("a marsupial"), assistant("Ottoline.")]
+    chat.send(elements[0])
+    chat.loop(*elements[1:3], response=[calls])
+    chat.end(elements[3], response=[elements[3]])
+    learn(chat, conversation=chat.id)
+    switch(chat, after)
+    chat.send(*elements, message("And the platypus?"))
+    chat.end(assistant("None."))
+    [learned] = learn(chat, conversation=chat.id)
+
+    told = [(event.kind.value, event.tool) for event in source(store, learned.source).events]
+    assert sorted(told) == sorted([
+        ("user", ""), ("assistant", ""), ("tool_call", "look"), ("tool_output", "look"),
+        ("assistant", ""), ("user", ""), ("assistant", ""),
+    ])  # fmt: skip
+    assert learned.warnings == ()
+    chat.service.close()
+
+
+def test_what_no_api_reads_is_plain_text_with_a_warning(store: Store, chat: Adapter) -> None:
+    """V2: it is not left out."""
+    play(chat)
+    with store.read() as reader:
+        [asked, *_] = reader.rows(chat.id)
+    odd = store.write(lambda writer: writer.put_object("message", b'{"odd": "numbat"}'))
+    store.write(lambda writer: writer.put_row(chat.id, msgspec.structs.replace(asked, exact=odd)))
+    [learned] = learn(chat, conversation=chat.id)
+
+    assert source(store, learned.source).events[0].kind is EventKind.TEXT
+    assert '{"odd": "numbat"}' in text(store, learned.source)
+    assert learned.warnings[0].startswith("1 messages")
+
+
+@pytest.mark.parametrize("api", ["gemini", "ollama"])
+def test_a_call_that_was_broken_off_gets_no_later_result(store: Store, api: str) -> None:
+    """V1: of APIs whose calls have no ids."""
+    chat = Adapter(store, api=api)
+    broken, calls = assistant(call("look", "c1")), assistant(call("weigh", "c2"))
+    chat.send(message("Look."))
+    chat.end(broken, response=[broken])
+    chat.send(message("Look."), broken, message("Then weigh."))
+    chat.loop(calls, result("31 kg", ids=["c2"]), response=[calls])
+    [learned] = learn(chat, conversation=chat.id)
+
+    events = source(store, learned.source).events
+    assert [e.tool for e in events if e.kind is EventKind.TOOL_OUTPUT] == ["weigh"]
+    chat.service.close()
+
+
+def test_a_conversation_is_found_where_its_file_is_now(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    for name in ("old.org", "new.org"):
+        chat.call("conversation/open", id=chat.id, file=str(tmp_path / name))
+    play(chat)
+    learn(chat, conversation=chat.id)
+    [hit] = search(chat, "Ottoline").hits
+
+    assert (hit.path, hit.title) == (str(tmp_path / "new.org"), "new.org")
+
+
+def test_a_new_learner_learns_everything_anew(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V1: its version is kept with each source, and nothing else makes it learn again."""
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=LOG)
+    play(chat)
+    learn(chat, conversation=chat.id)
+    assert (learning.waiting(store), learning.outputs_to_learn(store, chat.id)) == ([], [])
+    monkeypatch.setattr(chunking, "LEARNER", chunking.LEARNER + 1)
+
+    assert learning.waiting(store) == [chat.id]
+    assert [output.id for output in learning.outputs_to_learn(store, chat.id)] == [saved.id]
+    assert [each.changed for each in learn(chat, conversation=chat.id)] == [True, True]
+    assert (learning.waiting(store), learning.outputs_to_learn(store, chat.id)) == ([], [])
+
+
+def test_an_output_that_was_saved_since_waits(store: Store, chat: Adapter) -> None:
+    """Also of a conversation without requests: one of an engine's."""
+    chat.call("output/save", conversation=chat.id, tool="make", body=LOG)
+    assert learning.waiting(store) == [chat.id]
+    learn(chat, conversation=chat.id)
+    assert learning.waiting(store) == []
+
+
+def test_a_damaged_object_is_absent_and_the_rest_is_learned(store: Store, chat: Adapter) -> None:
+    """Z3."""
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=LOG)
+    play(chat)
+    with store.read() as reader:
+        [output] = reader.outputs(chat.id, 1)
+    for name in (output.excerpt, output.blob):
+        store._environment.write(lambda session, name=name: session.put(OBJECTS, name, b"\x08?"))
+    learned = learn(chat, conversation=chat.id)
+
+    assert [each.kind for each in learned] == ["conversation"]
+    assert "Ottoline" in text(store, learned[0].source)
+    assert saved.id
+
+
 def test_unknown_conversation_is_refused(chat: Adapter) -> None:
     with pytest.raises(UnknownConversation):
         learn(chat, conversation="f" * 32)
@@ -242,7 +371,28 @@ def test_a_text_that_is_no_chat_is_left_alone_unless_it_is_named(
     assert len(learn(chat, path=str(file))) == 1
 
 
-@pytest.mark.parametrize("path", ["relative.org", "/no/such/file.org"])
+def test_what_is_no_file_is_not_read(chat: Adapter, tmp_path: Path) -> None:
+    """A pipe would keep the backend waiting for ever."""
+    pipe = tmp_path / "pipe.org"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        with pytest.raises(InvalidParams):
+            learn(chat, path=str(path))
+
+
+def test_only_a_name_of_a_run_makes_a_log_that_of_a_run(chat: Adapter, tmp_path: Path) -> None:
+    """Logs of one day are not one log."""
+    line = "build\tTest\t2026-03-05T06:33:20.1Z ##[error]disk full\n"
+    names = ("20260305-one.log", "20260305-two.log", "30524190877.failed.log")
+    for name in names:
+        (tmp_path / name).write_text(line)
+    learned = [learn(chat, path=str(tmp_path / name))[0].source for name in names]
+
+    assert len(set(learned)) == 3
+    assert learned[2] == "30524190877.failed"
+
+
+@pytest.mark.parametrize("path", ["relative.org", "/no/such/file.org", "/no\0file.org"])
 def test_a_file_that_cannot_be_read_is_refused(chat: Adapter, path: str) -> None:
     with pytest.raises(InvalidParams):
         learn(chat, path=path)
@@ -260,6 +410,20 @@ def test_a_changed_file_replaces_what_was_learned_of_it(
     assert (first.source, second.changed) == (second.source, True)
     assert search(chat, "quokka").hits == ()
     assert len(search(chat, "bilby").hits) == 1
+
+
+def test_a_file_that_was_only_touched_has_its_new_time_also_in_the_index(
+    chat: Adapter, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("the quokka smiles\n")
+    learn(chat, path=str(file))
+    os.utime(file, (5.0, 5.0))
+    [learned] = learn(chat, path=str(file))
+
+    assert not learned.changed
+    assert len(search(chat, "quokka", until=6.0).hits) == 1
+    assert search(chat, "quokka", since=6.0).hits == ()
 
 
 # The index follows the store
@@ -299,6 +463,142 @@ def test_what_another_process_learned_is_indexed_and_what_it_forgot_is_not(
 
     assert [hit.conversation for hit in search(chat, "Ottoline").hits] == [other.id]
     other.service.close()
+
+
+def say(chat: Adapter, *texts: str) -> None:
+    """Go on with the last of TEXTS, which were all asked and answered in this order."""
+    earlier = [each for one in texts[:-1] for each in (message(one), assistant("noted"))]
+    chat.send(*earlier, message(texts[-1]))
+    chat.end(assistant("noted"))
+
+
+MANY = "".join(f"word{n} of a talk\n" for n in range(1_000))  # more than one chunk
+
+
+def test_what_the_index_did_not_get_is_added_with_what_comes_next(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V9: an index is not told what changed beside something that it never had."""
+    said = [MANY, f"the numbat escaped {MANY}", MANY]
+    say(chat, *said[:1])
+    learn(chat, conversation=chat.id)
+    say(chat, *said[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "update", failing)
+        with pytest.raises(StoreError):
+            learn(chat, conversation=chat.id)
+    say(chat, *said)
+    learn(chat, conversation=chat.id)
+    for _ in learning.reconcile(store, chat.service.index()):
+        pass
+
+    found = search(chat, "numbat escaped")
+    assert ([hit.found for hit in found.hits], found.note) == (["words"], "")
+
+
+def test_an_unchanged_source_that_the_index_lacks_is_added(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(chat, "the numbat escaped")
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "update", failing)
+        with pytest.raises(StoreError):
+            learn(chat, conversation=chat.id)
+    assert search(chat, "numbat").hits == ()
+    [learned] = learn(chat, conversation=chat.id)
+
+    assert not learned.changed
+    assert len(search(chat, "numbat").hits) == 1
+
+
+def failing(*_: object) -> None:
+    raise StoreError("no space")
+
+
+def test_a_source_that_another_process_left_half_indexed_is_made_anew_at_once(
+    store: Store, chat: Adapter
+) -> None:
+    """V9: also what the words of an earlier text are in the way of."""
+    say(chat, MANY)
+    learn(chat, conversation=chat.id)
+    index = chat.service.index()
+    chat.service._index = Index.open(store.path / "elsewhere")
+    say(chat, MANY, "the numbat escaped")
+    learn(chat, conversation=chat.id)
+    chat.service._index.close()
+    chat.service._index = index
+
+    for _ in learning.reconcile(store, index):
+        pass
+
+    assert not index.needs_rebuild
+    assert len(search(chat, "numbat").hits) == 1
+
+
+def test_what_was_learned_of_a_later_state_is_not_taken_back(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes learn one conversation: the one that read it first may write it last."""
+    say(chat, "the numbat escaped")
+    real = learning._put
+
+    def late(*arguments: Any) -> bool:
+        monkeypatch.setattr(learning, "_put", real)
+        say(chat, "the numbat escaped", "the quokka smiles")
+        learn(chat, conversation=chat.id)
+        return real(*arguments)
+
+    monkeypatch.setattr(learning, "_put", late)
+    [learned] = learn(chat, conversation=chat.id)
+
+    assert not learned.changed
+    assert "quokka" in text(store, learned.source)
+    assert learning.waiting(store) == []
+    assert len(search(chat, "quokka").hits) == 1
+
+
+@pytest.mark.parametrize("step", ["_put", "_index", "update", "after"])
+def test_what_is_forgotten_while_it_is_learned_leaves_nothing(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Z2: wherever the thread that learns it is at that moment."""
+    say(chat, "the numbat escaped")
+    chat.service.index()
+    owner, name = (Index, "update") if step in {"update", "after"} else (learning, step)
+    real = getattr(owner, name)
+
+    def forgetting(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, name, real)
+        made = real(*arguments) if step == "after" else None
+        chat.call("conversation/forget", id=chat.id)
+        return made if step == "after" else real(*arguments)
+
+    monkeypatch.setattr(owner, name, forgetting)
+    with suppress(UnknownConversation, UnknownObject):
+        learning.learn_conversation(store, chat.service.index(), chat.id)
+
+    counts = chat.service.index().counts()
+    assert (counts.sources, counts.chunks) == (0, 0)
+    with store.read() as reader:
+        assert list(reader.sources()) == []
+
+
+def test_what_is_learned_while_it_is_being_forgotten_leaves_nothing(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Z2: after the index was asked to let go of it, before the store does."""
+    say(chat, "the numbat escaped")
+    real = store.forget
+
+    def forget(id: str) -> None:
+        learning.learn_conversation(store, chat.service.index(), id)
+        real(id)
+
+    chat.service.index()
+    monkeypatch.setattr(store, "forget", forget)
+    chat.call("conversation/forget", id=chat.id)
+
+    assert chat.service.index().counts().chunks == 0
 
 
 def test_forgetting_takes_what_was_learned_along(store: Store, chat: Adapter) -> None:

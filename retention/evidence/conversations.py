@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from retention.digest import Digest
-from retention.errors import InvalidPayload
 from retention.evidence.snapshots import Piece, make_event
 from retention.model import EventKind, Face, Role, Row, RowId, Struct
 from retention.providers.transcript import Told
@@ -41,8 +40,8 @@ def chosen_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def tell_rows(rows: Iterable[Row], known: Known) -> list[Piece]:
-    """Return the events of ROWS, in order; a row whose text is not there, or is no message of its
-    API, leaves none.
+    """Return the events of ROWS, in order; a row whose text is not there, and was not learned
+    before, leaves none.
     """
     pieces: list[Piece] = []
     calls: dict[str | None, Told] = {}
@@ -61,11 +60,9 @@ def tell_rows(rows: Iterable[Row], known: Known) -> list[Piece]:
         if raw is None:
             pieces += known.learned(row.id)
             continue
-        try:
-            told = known.tell(row.id, raw)
-        except InvalidPayload:
-            continue
-        for each in told:
+        if row.role is Role.USER:
+            waiting.clear()  # they were broken off: results come before anything is said
+        for each in known.tell(row.id, raw):
             if each.kind is EventKind.TOOL_CALL:
                 if each.id is None:
                     waiting.append(each)

@@ -23,7 +23,7 @@ from retention.saver.lines import clean
 
 MARKER: Final = "##[error]"
 CONTEXT: Final = 3  # lines before the first marker of a group that go with the failure
-RUN: Final = re.compile(r"(?<!\w)(?:R-[0-9]{3,5}|[0-9]{8,})(?!\w)")  # a run's id, in any text
+RUN: Final = re.compile(r"(?<!\w)(?:R-[0-9]{3,5}|[0-9]{8,20})(?!\w)")  # a run's id, in any text
 
 _HEAD = re.compile(
     r"\ufeff*+(?P<job>[^\t\n]+)\t(?P<step>[^\t\n]+)\t\ufeff*\d{4}-\d\d-\d\dT[\d:.]+Z ?", re.ASCII
@@ -42,6 +42,15 @@ def log_id(run: str) -> str:
 def row_id(run: str) -> str:
     """Return the id of the source that states the facts of RUN."""
     return f"Run:{run}"
+
+
+_NAMED = re.compile(rf"({RUN.pattern})(?:\.failed)?\.[a-z]+")
+
+
+def named_run(file: str) -> str:
+    """Return the id of the run that FILE, a name, is of: "RUN.failed.log" or "RUN.log"; else ""."""
+    found = _NAMED.fullmatch(file)
+    return found[1] if found else ""
 
 
 # The log
