@@ -25,6 +25,7 @@ from retention.terminal import (
     EXIT_FINE,
     EXIT_PROBLEMS,
     EXIT_STORE,
+    HELD,
     SHORT,
     Command,
     Session,
@@ -323,7 +324,7 @@ def run_compact(options: argparse.Namespace) -> int:
         return print_json({"before": before, "after": after, "purged": purged})
     print(f"{before} bytes before, {after} bytes after")
     if not purged:
-        print("another process reads the search index: compact again to rid it of what was removed")
+        print(HELD)
     return EXIT_FINE
 
 

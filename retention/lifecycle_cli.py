@@ -7,6 +7,7 @@ from pathlib import Path
 
 from retention.terminal import (
     EXIT_FINE,
+    HELD,
     Command,
     Session,
     add_conversation,
@@ -77,6 +78,8 @@ def run_gc(options: argparse.Namespace) -> int:
         print("nothing was changed")
     else:
         print(f"{before} bytes before, {after} bytes after")
+        if not freed["purged"]:
+            print(HELD)
     return EXIT_FINE
 
 

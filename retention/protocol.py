@@ -174,12 +174,17 @@ class Kind(Result, frozen=True):
 
 
 class StoreCollected(Result, frozen=True):
-    """What was freed: conversations, texts of retired rows, objects, and references."""
+    """What was freed: conversations, texts of retired rows, objects, and references.
+
+    Not `purged`: another process was reading the search index, whose file may then still hold
+    words of what went.
+    """
 
     conversations: tuple[str, ...] = ()
     rows: int = 0
     kinds: tuple[Kind, ...] = ()
     references: int = 0
+    purged: bool = True
 
 
 class ConversationId(Params, frozen=True):

@@ -29,6 +29,8 @@ EXIT_PROBLEMS = 1
 EXIT_BAD_INPUT = 2
 EXIT_STORE = 3
 
+HELD = "another process reads the search index: compact again to rid it of what was removed"
+
 MIN_PREFIX = 4  # characters; fewer name a conversation by accident
 SHORT = 12  # hexadecimal digits of an id or digest in tables; --json has all of them
 WIDTH = 80  # columns of running text

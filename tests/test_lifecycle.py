@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from retention import lifecycle
@@ -575,6 +576,33 @@ def test_collecting_over_the_wire_takes_a_conversation_out_of_the_index(chat: Ad
         chat.send(U1)
     with pytest.raises(InvalidParams):
         chat.call("store/collect", grace=-1)
+
+
+def test_what_is_used_while_it_is_about_to_be_collected_stays_in_the_index(
+    store: Store, chat: Adapter
+):
+    """L6: another process sent a request between the look and the work."""
+    other = Adapter(store)
+    for each in (chat, other):
+        each.send(message("the zebra crossing"))
+        each.call("evidence/learn", conversation=each.id)
+    chat.service.clock = lambda: 1.0 + 3 * DAY
+    original = lifecycle.collect
+
+    def use_one(*arguments: Any, dry_run: bool = False) -> Freed:
+        if not dry_run:
+            used = msgspec.structs.replace(head(store, other.id), used=1.0 + 3 * DAY)
+            store.write(lambda writer: writer.put_conversation(used))
+        return original(*arguments, dry_run=dry_run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifecycle, "collect", use_one)
+        freed = chat.call("store/collect", days=2)
+
+    assert freed.conversations == (chat.id,)
+    assert [hit.conversation for hit in other.call("evidence/search", query="zebra").hits] == [
+        other.id
+    ]
 
 
 # Forgetting (rule Z2)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from retention import cli
+from retention.service import INDEX
 from retention.store import Store
+from retention.terminal import HELD
 from tests.helpers import Adapter, message, section
 from tests.store.build import dump
 
@@ -101,6 +104,22 @@ def test_gc_keeps_what_is_in_use(run: Run, store: Path):
     freed = json.loads(run("gc", "--older-than", "0", "--json")[1])
     assert (freed["conversations"], freed["kinds"]) == ([], [])
     assert freed["before"] >= freed["after"] > 0
+
+
+def test_gc_says_where_the_index_could_not_be_cleaned(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """L6, Z2: another process was reading it."""
+    monkeypatch.setattr("retention.index.database.PATIENCE", 0.1)
+    run("learn", "--live")
+    with sqlite3.connect(store / INDEX / "index.sqlite", isolation_level=None) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM sources").fetchall()
+        held = run("gc", "--older-than", "1")[1]
+    other.close()
+
+    assert held.splitlines()[-1] == HELD
+    assert HELD not in run("gc", "--older-than", "1")[1]
 
 
 def content(path: Path) -> dict[bytes, bytes]:
