@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from retention.digest import Digest
-from retention.model import START, Face, Row, RowId, SectionState
+from retention.model import START, Face, Role, Row, RowId, SectionState
 
 MAX_TABLE = 1_000_000  # cells of one comparison table: about 8 MB and 0.2 s, far above real edits
 
@@ -86,6 +86,29 @@ class Log:
     def follows(self, id: RowId, other: RowId) -> bool:
         """Return whether row ID comes right after row OTHER; drafts are followed by nothing."""
         return other >= START and self.position(id) == self.position(other) + 1
+
+    def behind_variants(self, id: RowId) -> RowId:
+        """Return the last row of the answers to the prompt that row ID belongs to.
+
+        Each of them goes on, through rows that it was inserted after, from that same prompt.
+        """
+        at = self.position(id)
+        start = at
+        while start > 0 and not self._is_prompt(self.order[start]):
+            start -= 1
+        family = set(self.order[max(0, start) : at + 1])
+        last = id
+        for other in self.order[at + 1 :]:
+            if self._is_prompt(other) or self.rows[other].pred not in family:
+                break
+            family.add(other)
+            if self.rows[other].delivery is None:
+                last = other
+        return last
+
+    def _is_prompt(self, id: RowId) -> bool:
+        row = self.rows[id]
+        return row.role is Role.USER and row.delivery is None
 
     def after(self, position: int) -> list[Row]:
         """Return the rows behind POSITION, in log order."""

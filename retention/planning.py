@@ -186,6 +186,8 @@ def _plan_buffer(request: Request, view: View, *, fresh: bool) -> Plan:
         build.items[start:], ordinary.drafts, new.row, last_row(build.items[:start], view.log),
         view.log,
     )  # fmt: skip
+    if len(items) > 1 and items[-2].message.role is not Role.USER:
+        drafts = [_behind_variants(row, items[-1].row, view.log) for row in drafts]
     array = _Array(
         items=items,
         sent_at=sent_at,
@@ -516,6 +518,17 @@ def _order(
             elif log.follows(id, last):
                 last = id
     return rows, last
+
+
+def _behind_variants(row: Row, newest: RowId, log: Log) -> Row:
+    """Return ROW, moved behind all variants of the answer before it if it is the NEWEST prompt.
+
+    So each variant stands in front of what followed any of them, and the way back to it is no
+    change of the order.
+    """
+    if row.id != newest or row.role is not Role.USER or row.pred < START:
+        return row
+    return msgspec.structs.replace(row, pred=log.behind_variants(row.pred))
 
 
 class _Array(Struct, frozen=True):

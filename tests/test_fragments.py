@@ -714,6 +714,23 @@ def test_latest_of_equal_turns_is_meant(chat: Harness):
     assert sent.texts() == ["prompt 1", "branch 2 yes", "prompt 2"]
 
 
+def test_each_variant_of_an_answer_replays_whichever_was_gone_on_from(chat: Harness):
+    """G1: what follows one of them stands behind all of them, in the one order that there is."""
+    for n in (1, 2):
+        chat.send(U1)
+        chat.end(
+            plain(f"answer {n}"), response=[assistant(thinking(f"t{n}", f"s{n}"), f"answer {n}")]
+        )
+    chat.send(U1, plain("answer 2"), U2)
+    chat.end(plain("and on"), response=[assistant(thinking("t3", "s3"), "and on")])
+
+    for n in (1, 2, 1):
+        sent = chat.send(U1, plain(f"answer {n}"), U2, plain("and on"), U3)
+        assert sent.texts() == [
+            "prompt 1", f"t{n} answer {n}", "prompt 2", "t3 and on", "prompt 3"
+        ]  # fmt: skip
+
+
 def test_provider_rows_are_as_recorded_and_the_users_as_they_are_now(chat: Harness):
     """G3: white space that the user changed goes out; the provider's text is its own."""
     chat.send(U1)

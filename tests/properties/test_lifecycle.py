@@ -217,10 +217,10 @@ class Player:
         found = found_all - set(due)
         assert not found & (self.gone - chat.had), "something that was forgotten"
         for each in chat.retired:
-            if each.said.isdisjoint(said):
-                assert not found & each.delivered, "a delivery of retired history"
+            if not each.said.isdisjoint(said):
+                each.used = True  # it came back, and its deliveries with it: no longer retired
             elif not each.used:
-                each.used = True
+                assert not found & each.delivered, "a delivery of retired history"
         chat.sent = set(due) & found_all
         spoken: list[str] = []
         for raw in array:
@@ -242,8 +242,9 @@ class Player:
             assert chat.retired or chat.sent <= found, "something in use went"
         if collected:
             for chat in self.live:
+                others = set().union(*(other.had for other in self.live if other is not chat))
                 for each in chat.retired:
-                    left = found & each.said - chat.shared
+                    left = found & each.said - chat.shared - others
                     assert each.used or not left, "a collected text"
 
 
