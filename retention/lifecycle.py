@@ -66,7 +66,7 @@ def _open(writer: Writer, opening: Opening, now: float, random_id: Callable[[], 
     home = _home(found)
     if opening.file in {"", home}:
         return Opened(record=found)
-    if home and Path(home).exists():
+    if home and _may_be_there(home):
         fork = _unused_fork(writer, found, opening.file)
         id = fork.id if fork else random_id()
         return Opened(record=_fork(writer, found, id, opening, now), forked=found.id)
@@ -74,6 +74,13 @@ def _open(writer: Writer, opening: Opening, now: float, random_id: Callable[[], 
     moved = msgspec.structs.replace(found, version=found.version + 1, files=(*others, opening.file))
     writer.put_conversation(moved)
     return Opened(record=moved)
+
+
+def _may_be_there(file: str) -> bool:
+    try:
+        return Path(file).exists()
+    except OSError:  # nobody may look: as a fork nothing is lost
+        return True
 
 
 def _home(record: Conversation) -> str:

@@ -128,6 +128,13 @@ def test_a_file_whose_original_is_gone_was_moved(store: Store, files: dict[str, 
     assert opening(store, files["b"]).id == origin.id, "found by its new file"
 
 
+def test_a_file_whose_original_cannot_be_looked_for_is_a_fork(store: Store, files: dict[str, Path]):
+    """H4: that is no reason to fail."""
+    origin = opening(store, files["a"].parent / ("a" * 300))
+
+    assert opening(store, files["b"], origin.id).forked == origin.id
+
+
 def test_an_original_that_comes_back_is_a_fork(store: Store, files: dict[str, Path]):
     """H4: the two diverge, whichever is opened first."""
     origin = opening(store, files["a"])

@@ -6,6 +6,7 @@ directory, all at the same time, each for a few seconds at most.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -132,8 +133,11 @@ def _body(source: SectionSource, project: Path) -> str | None:
             raise CommandFailed(source.command)
         return output
     if source.file:
+        path = project / source.file
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         try:
-            return (project / source.file).read_text(encoding="utf-8", errors="replace")
+            return path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
     return source.text

@@ -52,7 +52,12 @@ def forget(env: Environment, id: str) -> None:
 def forget_sources(env: Environment, owner: str) -> None:
     """Remove what was learned under OWNER, which stands for no conversation."""
     _in_slices(env, lambda session, at: _delete(session, SOURCES.name, at, owner))
-    _in_slices(env, lambda session, at: _release(session, owner, set(), at))
+    _in_slices(env, lambda session, at: _release(session, owner, _learned(session, owner), at))
+
+
+def _learned(session: Session, owner: str) -> set[Digest]:
+    """Return what sources of OWNER name: they were learned again meanwhile."""
+    return {name for source in Reader(session).sources(owner) for name in references(source)}
 
 
 def finish(env: Environment) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,16 @@ def test_commands_run_at_the_same_time(tmp_path: Path) -> None:
 )
 def test_limit_cuts_and_says_so(tmp_path: Path, limit: int, body: str) -> None:
     assert only(tmp_path, f'text = "😀bcde"\nlimit = {limit}').body == body
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_file_that_is_no_regular_one_is_an_error(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """D9: a pipe that nobody writes to holds nobody up."""
+    make(tmp_path / "thing")
+
+    assert only(tmp_path, 'file = "thing"').error
 
 
 def test_reminders(tmp_path: Path) -> None:

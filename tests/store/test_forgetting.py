@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from retention.digest import digest
 from retention.errors import UnknownConversation
-from retention.model import Conversation
+from retention.model import Conversation, Event, EventKind, Source
 from retention.store import Store, environment, forgetting
 from retention.store.tables import CONVERSATION
 from tests.store.build import A, B, C, add, data_file, dump, fork, message, objects, row, texts
 from tests.store.peer import peer
+from tests.store.test_collecting import interrupt as interrupt_write
 
 
 def test_forgetting_leaves_nothing_of_a_conversation(store: Store) -> None:
@@ -121,6 +123,24 @@ def test_a_chain_of_forks_goes_from_its_end(store: Store) -> None:
 
     store.forget(C)
     assert set(dump(store)) == {b"mformat"}
+
+
+def test_what_is_learned_again_while_it_is_forgotten_is_whole(store: Store) -> None:
+    """Z2, V1: by another process, between two slices."""
+    text = digest("blob", b"learned")
+    source = Source(
+        id="f1", owner=C, kind="file", chunks=(), learner=1,
+        events=(Event(kind=EventKind.TEXT, text=text, chars=7),),
+    )  # fmt: skip
+
+    def learn() -> None:
+        store.write(lambda w: (w.put_object("blob", b"learned"), w.put_source(source)))
+
+    learn()
+    interrupt_write(learn, lambda: store.forget_sources(C), 2)
+
+    assert objects(store) == {b"learned"}
+    assert store.check() == ()
 
 
 def test_the_shared_past_shrinks_to_what_the_last_fork_shares(store: Store) -> None:
