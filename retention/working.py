@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from retention import learning
-from retention.errors import RetentionError, UnknownConversation
+from retention.errors import DamagedObject, RetentionError, UnknownConversation, UnknownObject
 from retention.index import Index
 from retention.store import Store
 
@@ -39,6 +40,7 @@ class Worker:
         self._asked = asked
         self._due: dict[str, None] = {}  # conversations, in the order in which they came
         self._wake = threading.Condition()
+        self._behind = False  # whether the index may lack what is in the store
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
 
@@ -48,9 +50,12 @@ class Worker:
         self._thread.start()
 
     def notify(self, conversation: str) -> None:
-        """Say that CONVERSATION has something new to learn."""
+        """Say that CONVERSATION has something new to learn; "" says that the index lacks some."""
         with self._wake:
-            self._due[conversation] = None
+            if conversation:
+                self._due[conversation] = None
+            else:
+                self._behind = True
             self._wake.notify()
 
     def stop(self) -> None:
@@ -91,11 +96,14 @@ class Worker:
         while True:
             while id := self._next(block=False):
                 yield from self._learn(index, id)
-            if index.embed_some(self._read, BATCH):
+            if self._behind or index.needs_rebuild:
+                self._behind = False
+                yield from learning.reconcile(self._store, index)
+            elif index.embed_some(self._read, BATCH):
                 yield
             elif id := self._next(block=True):
                 yield from self._learn(index, id)
-            else:
+            elif self._ended:
                 return
 
     def _read(self, owner: str, id: str, number: int) -> str | None:
@@ -105,19 +113,21 @@ class Worker:
         try:
             for output in learning.outputs_to_learn(self._store, id):
                 yield
-                learning.learn_output(self._store, index, id, output)
+                with suppress(UnknownObject, DamagedObject):  # `check` names it
+                    learning.learn_output(self._store, index, id, output)
             yield
             learning.learn_conversation(self._store, index, id)
         except UnknownConversation:
             pass  # forgotten meanwhile
         except RetentionError as error:
+            self._behind = True
             _log.warning("learning %s: %s", id, error)
 
     def _next(self, *, block: bool) -> str:
-        """Return the next conversation that is due, "" for none, or at the end."""
+        """Return the next conversation that is due, "" for none; BLOCK waits until one is."""
         with self._wake:
             if block:
-                self._wake.wait_for(lambda: self._ended or self._due)
+                self._wake.wait_for(lambda: self._ended or self._due or self._behind)
             if self._ended or not self._due:
                 return ""
             id = next(iter(self._due))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from retention import learning, working
 from retention.errors import StoreError
 from retention.index import Index
 from retention.store import Store
+from retention.store.tables import OBJECTS
 from retention.working import Worker
 from tests.helpers import Adapter, assistant, message
 
@@ -132,6 +134,62 @@ def test_a_failure_is_not_the_end(store: Store, chat: Adapter) -> None:
     assert until(lambda: found(chat, "numbat"))
     assert len(attempts) == 3
     worker.stop()
+
+
+@pytest.fixture
+def worker(store: Store, chat: Adapter) -> Iterator[Worker]:
+    made = Worker(store, chat.service.index, lambda: 0.0)
+    chat.service.notify = made.notify
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_index_that_breaks_while_it_is_used_is_made_anew(store: Store, chat: Adapter) -> None:
+    """V9: in the same process, as soon as a search finds that out."""
+    say(chat, "the numbat escaped")
+    assert until(lambda: found(chat, "numbat"))
+    for file in (store.path / "index").glob("index.sqlite*"):
+        file.write_bytes(b"torn" * 1_000)
+    lost = chat.call("evidence/search", query="numbat")
+
+    assert (lost.hits, "0 of 1 sources" in lost.note) == ((), True)
+    assert until(lambda: found(chat, "numbat"))
+
+
+@pytest.mark.usefixtures("worker")
+def test_what_could_not_be_indexed_is_indexed_later(
+    chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V9: a moment without space costs no source."""
+    real, failed = Index.update, threading.Event()
+
+    def update(*arguments: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise StoreError("no space")
+        real(*arguments)
+
+    monkeypatch.setattr(Index, "update", update)
+    say(chat, "the numbat escaped")
+
+    assert until(lambda: found(chat, "numbat"))
+    assert failed.is_set()
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_damaged_output_keeps_nothing_else_from_being_learned(
+    store: Store, chat: Adapter
+) -> None:
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body="word\n" * 9_000)
+    with store.read() as reader:
+        [output] = reader.outputs(chat.id, 1)
+    store._environment.write(lambda session: session.put(OBJECTS, output.blob, b"\x08?"))
+    say(chat, "the numbat escaped")
+
+    assert saved.id
+    assert until(lambda: found(chat, "numbat"))
 
 
 def test_a_forgotten_conversation_is_passed_over(store: Store, chat: Adapter) -> None:

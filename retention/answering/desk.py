@@ -33,7 +33,7 @@ class Desk:
 
     `index` opens the search index when it is first called, `indexed` tells whether there is one.
     `hand` makes a text that is large a file for the client; `notify` says that a conversation has
-    something new to learn.
+    something new to learn, or, of "", that the index lacks something.
     """
 
     store: Store
