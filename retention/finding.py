@@ -18,7 +18,7 @@ from retention.encoding import Json
 from retention.errors import DamagedObject, InvalidParams, StoreError, UnknownObject
 from retention.evidence import causes, conversations, excerpts, reloading, runs
 from retention.evidence.snapshots import event_body
-from retention.index import Filters, Index, Match, Mode
+from retention.index import Counts, Filters, Index, Match, Mode
 from retention.index.words import STOP_WORDS
 from retention.model import Event, EventKind, Source
 from retention.outputs import EARLIER
@@ -37,8 +37,11 @@ from retention.store import Reader, Store
 
 MODES: dict[str, Mode] = {"combined": "combined", "lexical": "lexical", "dense": "dense"}
 MAX_HITS = 100
+MAX_QUERY = 4_000  # code points: a page of an error's lines
+MAX_WORDS = 64  # of a query by which a place in a chunk is chosen
 _WORD = re.compile(r"\w+")
 LISTED = 12_000  # code points of one chunk in a listing (V5)
+AROUND = 400  # of what stands around it
 
 EMPTY = (
     "Nothing is indexed yet, so that nothing could be found: this says nothing about whether the"
@@ -54,6 +57,7 @@ UNFINISHED = (
     "The index is being made anew and has {sources} of {all} sources so far, so that what is there"
     " may not be found yet."
 )
+CUT = "Only the first {size} characters of the query were searched for."
 LEXICAL = " Only words were searched: there are no vectors, so that other wordings are not found."
 
 
@@ -61,14 +65,18 @@ LEXICAL = " Only words were searched: there are no vectors, so that other wordin
 
 
 class Found(NamedTuple):
-    """Hits, the best first, and what is to be said of the search."""
+    """Hits, the best first, and what is to be said of the search.
+
+    `lacking` tells that the index has not all of the store.
+    """
 
     hits: tuple[Hit, ...]
     note: str
+    lacking: bool = False
 
 
 def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
-    """Return what matches; raise InvalidParams for a query without words or an unknown mode."""
+    """Return what matches the beginning of a query; raise InvalidParams for an unknown mode."""
     mode = MODES.get(asked.mode)
     if mode is None:
         raise InvalidParams(f"mode {asked.mode!r} is none of {', '.join(MODES)}")
@@ -77,19 +85,29 @@ def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
         since=asked.since, until=asked.until,
     )  # fmt: skip
     limit = max(1, min(asked.limit, MAX_HITS))
-    matches = index.search(asked.query, filters, limit, mode)
-    words = asked_words(asked.query)
+    query = asked.query[:MAX_QUERY]
+    matches = index.search(query, filters, limit, mode)
+    words = asked_words(query)
     with store.read() as reader:
         sources = _Sources(reader)
         hits = tuple(hit for match in matches if (hit := _hit(sources, match, words)))
-        all_sources = reader.source_count() if index.needs_rebuild or not hits else 0
-    return Found(hits, _note(index, hits, filters, all_sources))
+        all_sources = reader.source_count()
+    counts = index.counts()
+    lacking = index.needs_rebuild or counts.sources < all_sources
+    note = (
+        UNFINISHED.format(sources=counts.sources, all=all_sources)
+        if lacking
+        else _note(counts, hits, filters, dense=index.dense)
+    )
+    if len(query) < len(asked.query):
+        note = " ".join(filter(None, (CUT.format(size=MAX_QUERY), note)))
+    return Found(hits, note, lacking)
 
 
 def asked_words(query: str) -> list[str]:
     """Return the words of QUERY that a place is chosen by: no words of the grammar, if others."""
-    words = _WORD.findall(query)
-    return [word for word in words if word.lower() not in STOP_WORDS] or words
+    words = list(dict.fromkeys(_WORD.findall(query)))
+    return ([word for word in words if word.lower() not in STOP_WORDS] or words)[:MAX_WORDS]
 
 
 class _Sources:
@@ -142,11 +160,8 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
     )
 
 
-def _note(index: Index, hits: Sequence[Hit], filters: Filters, all_sources: int) -> str:
-    """Return what is to be said of HITS; ALL_SOURCES are those of the store, where it matters."""
-    counts = index.counts()
-    if index.needs_rebuild or counts.sources < all_sources:
-        return UNFINISHED.format(sources=counts.sources, all=all_sources)
+def _note(counts: Counts, hits: Sequence[Hit], filters: Filters, *, dense: bool) -> str:
+    """Return what is to be said of HITS, found in an index that has COUNTS and lacks nothing."""
     if not counts.chunks:
         return EMPTY
     if hits:
@@ -156,7 +171,7 @@ def _note(index: Index, hits: Sequence[Hit], filters: Filters, all_sources: int)
         chunks=counts.chunks, sources=counts.sources,
         filters=", or search without the filters" if limited else "",
     )  # fmt: skip
-    return text if index.dense else text + LEXICAL
+    return text if dense else text + LEXICAL
 
 
 def render_hits(found: Found, query: str, cap: int) -> str:
@@ -235,10 +250,8 @@ def _hex(id: str) -> bool:
 
 def _number(source: Source, part: str) -> int | None:
     """Return the number of the chunk that PART, a name or number, names in SOURCE."""
-    if part.isdecimal() and int(part) < len(source.chunks) and not source.chunks[int(part)].name:
-        return int(part)
-    return next((n for n, chunk in enumerate(source.chunks) if chunk.name and chunk.name == part),
-                None)  # fmt: skip
+    found = (n for n, chunk in enumerate(source.chunks) if (chunk.name or str(n)) == part)
+    return next(found, None)
 
 
 def expand(found: Text, offset: int, limit: int) -> recalling.Recalled:
@@ -260,23 +273,26 @@ def list_chunks(
     blocks: list[str] = []
     total, room = len(source.chunks), limit
     for number in range(max(0, first), min(total, max(0, first) + count)):
-        block = _listed(source, number, found.text)
-        if blocks and len(block) > room:
-            return found, "".join(blocks), number, total
-        blocks.append(block[: max(room, 0)] if len(block) > room else block)
+        block = _listed(source, number, found.text, LISTED)
+        if len(block) > room:
+            if blocks:
+                return found, "".join(blocks), number, total
+            block = _listed(source, number, found.text, max(0, room - AROUND))[:room]
+        blocks.append(block)
         room -= len(block)
     after = max(0, first) + count
     return found, "".join(blocks), after if after < total else 0, total
 
 
-def _listed(source: Source, number: int, text: str) -> str:
+def _listed(source: Source, number: int, text: str, size: int) -> str:
+    """Return chunk NUMBER of SOURCE, which is TEXT, in a listing: at most SIZE of it."""
     chunk, id = source.chunks[number], learning.chunk_id(source, number)
     body = text[chunk.start : chunk.end]
     what = " ".join(filter(None, (chunk.kind.value, chunk.tool)))
     head = f"[{id}: {what}, characters {chunk.start}-{chunk.end}]\n"
-    shown = legible(body[:LISTED])
-    if len(body) > LISTED:
-        hint = f"[{LISTED} of {len(body)} characters; evidence/expand {id} {LISTED} has the rest]"
+    shown = legible(body[:size])
+    if len(body) > size:
+        hint = f"[{size} of {len(body)} characters; evidence/expand {id} {size} has the rest]"
         return f"{head}{shown}\n{hint}\n"
     return head + shown + ("" if shown.endswith("\n") else "\n")
 
@@ -346,8 +362,6 @@ def reload(store: Store, id: str) -> Reloaded:
 
 def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Finding]:
     """Return the newest results of the tools in SOURCE, at most ROWS, newest first (L1, L3)."""
-    from retention.evidence import chatfiles  # noqa: PLC0415 - as in learning
-
     starts = [chunk.start for chunk in source.chunks if not chunk.name]
     places: list[tuple[float, int, Event]] = []
     at = 0
@@ -364,7 +378,7 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
         number = max(0, bisect_right(starts, start) - 1)
         try:
             text = decode(reader.object(event.text))
-            body = chatfiles.block_result(text) if source.kind == "file" else event_body(text)
+            body = _result(text, source.kind)
             name = conversations.pointed_output(body)
             output = outputs.get(name)
             if output is not None and output.excerpt is not None:
@@ -376,6 +390,15 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
         call = event.call if event.tool else f"{id}@{start}"
         found.append(reloading.Finding(id=id, tool=event.tool, input=call, output=body, at=time))
     return found
+
+
+def _result(text: str, kind: str) -> str:
+    """Return what a tool returned, of TEXT, that event of a source of KIND."""
+    if kind == "file":
+        from retention.evidence import chatfiles  # noqa: PLC0415 - as in learning
+
+        return chatfiles.block_result(text)
+    return event_body(text) if kind == "conversation" else text
 
 
 # Root cause (V6)
@@ -394,12 +417,13 @@ def explain(store: Store, question: str) -> EvidenceExplained:
     made = msgspec.structs.replace(made, claims=kept)
     return EvidenceExplained(
         claims=tuple(
-            Claim(text=claim.text, support=claim.support, label=claim.label) for claim in kept
+            Claim(text=legible(claim.text), support=claim.support, label=claim.label)
+            for claim in kept
         ),
-        signature=made.signature,
+        signature=legible(made.signature),
         anchor=made.anchor,
         refused=made.refused,
-        text=causes.render(made),
+        text=legible(causes.render(made)),
     )
 
 
@@ -413,19 +437,26 @@ def _cited(reader: Reader, id: str) -> causes.Record | None:
 
 
 def _records(reader: Reader) -> causes.Records:
-    """Return what was learned of runs, for quoting."""
+    """Return what was learned of runs, for quoting; a damaged text counts as absent (rule Z3)."""
+
+    def read(source: Source) -> str | None:
+        try:
+            return learning.read_text(reader, source)
+        except (UnknownObject, DamagedObject):
+            return None
+
     facts = {
-        source.attributes["id"]: causes.Facts(source.attributes, learning.read_text(reader, source))
+        source.attributes["id"]: causes.Facts(source.attributes, text)
         for source in reader.sources()
-        if source.kind == "run"
+        if source.kind == "run" and (text := read(source)) is not None
     }
 
     def errors(run: str) -> dict[str, str]:
         id = runs.log_id(run)
         source = reader.source(learning.owner_of(id), id)
-        if source is None:
+        text = read(source) if source else None
+        if source is None or text is None:
             return {}
-        text = learning.read_text(reader, source)
         return {
             learning.chunk_id(source, number): text[chunk.start : chunk.end]
             for number, chunk in enumerate(source.chunks)

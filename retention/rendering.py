@@ -52,8 +52,17 @@ def render_result(result_id: str, data: Json, cap: int) -> Rendered:
     if DATA is no JSON value.
     """
     text = encode_for_model(_readable({"id": result_id, "data": data}))
+    whole = len(text) <= cap
+    return Rendered(render_text(result_id, text, cap), "complete" if whole else "partial")
+
+
+def render_text(result_id: str, text: str, cap: int) -> str:
+    """Return TEXT, the answer with the id RESULT_ID, in at most CAP code points.
+
+    A longer one is cut behind a header, as that of `render_result`.
+    """
     if len(text) <= cap:
-        return Rendered(text, "complete")
+        return text
     header = (
         f"id: {result_id}\n"
         "completeness: truncated\n"
@@ -62,7 +71,7 @@ def render_result(result_id: str, data: Json, cap: int) -> Rendered:
         " absent\n"
         "dataExcerpt:\n"
     )
-    return Rendered((header + text)[:cap], "partial")
+    return (header + text)[:cap]
 
 
 def render_failure(result_id: str, tool: str, cap: int) -> Rendered:

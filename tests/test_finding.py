@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from retention.evidence import causes
 from retention.finding import LISTED
 from retention.rendering import DEFAULT_CAP
 from retention.store import Store
-from retention.store.tables import META, SETTINGS_KEY
+from retention.store.tables import META, OBJECTS, SETTINGS_KEY
 from tests.evidence import gold
 from tests.helpers import Adapter, assistant, call, message, result
 
@@ -168,6 +169,42 @@ def test_many_hits_are_handed_over_in_a_file(chat: Adapter, tmp_path: Path) -> N
     assert len(hits) == 60
 
 
+def test_an_answer_of_an_index_that_lacks_something_says_so(chat: Adapter, tmp_path: Path) -> None:
+    """V5, V9: also where it has hits."""
+    for n in range(3):
+        learn_file(chat, tmp_path / f"{n}.txt", f"numbat {n}\n")
+    index = chat.service.index()
+    index.clear()
+    steps = learning.reconcile(chat.store, index)
+    next(steps)
+    found = search(chat, "numbat")
+    assert (len(found.hits), "1 of 3 sources" in found.note) == (1, True)
+
+    assert len(list(steps)) == 2
+    assert search(chat, "numbat").note == ""
+
+
+@pytest.mark.parametrize("query", ["numbat " + " ".join(f"w{n}" for n in range(100_000)),
+                                   "w" * 1_000_000])  # fmt: skip
+def test_of_a_long_query_the_beginning_is_searched_for(
+    chat: Adapter, tmp_path: Path, query: str
+) -> None:
+    """Quickly, and it is said."""
+    learn_file(chat, tmp_path / "notes.txt", "numbat w1 " + "w5000 says little\n" * 9_000)
+    began = time.perf_counter()
+    found = search(chat, query, mode="lexical")
+
+    assert time.perf_counter() - began < 1
+    assert found.note.startswith("Only the first 4000 characters")
+    assert bool(found.hits) == ("numbat" in query)
+
+
+@pytest.mark.parametrize("query", ["", "\0", '"', "-> * ^ ( NEAR OR", "'; --", "\ufffe"])
+def test_any_query_is_answered(chat: Adapter, tmp_path: Path, query: str) -> None:
+    learn_file(chat, tmp_path / "notes.txt", "a numbat\n")
+    assert search(chat, query, limit=-1, since=1e308, until=-1e308).hits == ()
+
+
 @pytest.mark.parametrize("mode", ["", "fuzzy"])
 def test_an_unknown_mode_is_refused(chat: Adapter, mode: str) -> None:
     with pytest.raises(InvalidParams):
@@ -190,6 +227,23 @@ def test_chunks_are_listed_each_within_its_bound(chat: Adapter) -> None:
     assert rest.text.partition("\n")[2] == body[LISTED:]
 
 
+def test_a_model_gets_a_listing_within_its_cap_and_is_told_where_it_goes_on(
+    chat: Adapter,
+) -> None:
+    """K1, K2: nothing that was cut reads as whole."""
+    body = "".join(f"line {n} of the output\n" for n in range(2_000))
+    saved = chat.call("output/save", conversation=chat.id, tool="make", body=body)
+    chat.call("evidence/learn", conversation=chat.id)
+    listed = chat.call("evidence/chunks", source=saved.id, by="model")
+    *_, hint = listed.text.rstrip().split("\n")
+    offset = int(hint.split()[-4])
+    rest = chat.call("evidence/expand", id=saved.id, offset=offset)
+
+    assert DEFAULT_CAP - 500 < len(listed.text) <= DEFAULT_CAP
+    assert hint.startswith(f"[{offset} of {len(body)} characters; evidence/expand {saved.id}")
+    assert rest.text.partition("\n")[2] == body[offset:]
+
+
 def test_all_chunks_of_a_source_are_reached(chat: Adapter, tmp_path: Path) -> None:
     source = learn_file(chat, tmp_path / "notes.txt", "words and words\n" * 3_000)
     more, seen = 0, ""
@@ -208,6 +262,14 @@ def test_all_chunks_of_a_source_are_reached(chat: Adapter, tmp_path: Path) -> No
 def test_unknown_ids_are_refused(chat: Adapter, id: str) -> None:
     with pytest.raises(UnknownObject):
         finding.find_text(chat.store, id)
+
+
+@pytest.mark.parametrize("part", ["9" * 5_000, "-1", "1.5", "\u0661", "00", ""])
+def test_what_is_no_number_of_a_chunk_is_refused(chat: Adapter, tmp_path: Path, part: str) -> None:
+    source = learn_file(chat, tmp_path / "notes.txt", "words and words\n" * 3_000)
+    assert finding.find_text(chat.store, f"{source}:1").start > 0
+    with pytest.raises(UnknownObject):
+        finding.find_text(chat.store, f"{source}:{part}")
 
 
 def test_a_chunk_is_no_source_to_list(chat: Adapter, tmp_path: Path) -> None:
@@ -294,6 +356,15 @@ def test_of_a_stored_output_the_excerpt_is_reloaded(chat: Adapter) -> None:
     assert f"Evidence {saved.id}: make" in found.text
     assert "numbat escaped" in found.text
     assert len(found.text) < len(body)
+
+
+def test_an_output_is_reloaded_exactly_whatever_it_begins_with(chat: Adapter) -> None:
+    """A section of a settings file looks like the header of an event."""
+    body = "[core]\n" + "".join(f"key{n} = {n}\n" for n in range(1_200))
+    saved = chat.call("output/save", conversation=chat.id, tool="cat", body=body)
+    chat.call("evidence/learn", conversation=chat.id)
+
+    assert chat.call("evidence/reload", source=saved.id).text.endswith(f"\n{body}")
 
 
 @pytest.mark.parametrize("name", ["stream.org", "whole.md", "plain.txt"])
@@ -430,3 +501,44 @@ def test_a_model_gets_the_explanation_within_its_cap(learned_runs: Adapter) -> N
 
     assert made.claims == ()
     assert len(made.text) <= 500
+    assert made.text.startswith("id: explain\ncompleteness: truncated\ntotalCharacters: ")
+
+
+def test_a_log_that_is_no_utf8_is_explained(chat: Adapter, tmp_path: Path) -> None:
+    """Its bytes are marked, since no answer can carry them."""
+    log = tmp_path / "30000000001.failed.log"
+    log.write_bytes(b"build\tTest\t2026-03-05T06:33:20.1Z ##[error]disk \xff full\n")
+    facts = tmp_path / "30000000001.json"
+    facts.write_text('{"databaseId": 30000000001, "conclusion": "failure"}')
+    for file in (facts, log):
+        chat.call("evidence/learn", path=str(file))
+    made = chat.call("evidence/explain", question="30000000001")
+
+    assert b"disk \xef\xbf\xbd full" in msgspec.json.encode(made)
+    assert [len(claim.support) for claim in made.claims] == [1, 1]
+
+
+def test_a_damaged_log_of_another_run_keeps_none_from_being_explained(
+    learned_runs: Adapter,
+) -> None:
+    """Z3."""
+    case = next(case for case in gold.cases("rca") if case.kind == "answer")
+    with learned_runs.store.read() as reader:
+        texts = [
+            source.events[0].text for source in reader.sources()
+            if source.kind in {"log", "run"} and case.question not in source.id
+        ]  # fmt: skip
+        own = {source.id: source.events[0].text for source in reader.sources()}
+    run = next(id for id in own if id.startswith("Run:") and id[4:] in case.question)
+    for name in {*texts} - {own[run], own[f"{run[4:]}.failed"]}:
+        learned_runs.store._environment.write(
+            lambda session, name=name: session.put(OBJECTS, name, b"\x08?")
+        )
+    made = learned_runs.call("evidence/explain", question=case.question)
+
+    assert (made.refused, len(made.claims) >= 2) == ("", True)
+
+
+def test_a_number_that_no_run_can_have_names_none(chat: Adapter) -> None:
+    made = chat.call("evidence/explain", question="9" * 100_000, by="model")
+    assert made.refused == causes.NO_RUN

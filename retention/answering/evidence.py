@@ -28,7 +28,7 @@ from retention.protocol import (
     Settings,
     SettingsNow,
 )
-from retention.saver.excerpting import legible
+from retention.rendering import render_text
 from retention.store import Writer
 
 
@@ -49,6 +49,8 @@ def learn(desk: Desk, params: EvidenceLearn) -> EvidenceLearned:
 def search(desk: Desk, params: EvidenceSearch) -> EvidenceFound:
     """Find what was learned (V5)."""
     found = finding.search(desk.store, desk.index(), params)
+    if found.lacking:
+        desk.notify("")
     if params.by == "model":
         text = finding.render_hits(found, params.query, limit_of(params))
         return EvidenceFound(text=text, note=found.note)
@@ -85,9 +87,8 @@ def _page(desk: Desk, found: finding.Text, text: str, more: int, total: int) -> 
 def explain(desk: Desk, params: EvidenceExplain) -> EvidenceExplained:
     """Tell why a run failed, as far as what was learned of it says so (V6)."""
     made = finding.explain(desk.store, params.question)
-    limit = limit_of(params)
-    text, file = desk.hand(legible(made.text)[:limit])
-    claims = () if params.by == "model" or file else made.claims
+    text, file = desk.hand(render_text("explain", made.text, limit_of(params)))
+    claims = () if params.by != "user" or file else made.claims
     return msgspec.structs.replace(made, text=text, text_file=file, claims=claims)
 
 

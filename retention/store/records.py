@@ -202,7 +202,7 @@ class Reader:
 
     def source_count(self) -> int:
         """Return how many sources there are, without decoding them."""
-        return sum(1 for _ in self._session.scan(SOURCES.name, b""))
+        return self._session.count(SOURCES.name)
 
     def find_source(self, id: str) -> Source | None:
         """Return a source with ID, whoever owns it, or None."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -106,6 +107,15 @@ class Session:
             if key >= limit:
                 return
             yield key[1:], value
+
+    def count(self, table: bytes) -> int:
+        """Return how many keys TABLE has, without reading the values."""
+        cursor = self.txn.cursor()
+        if not cursor.set_range(table):
+            return 0
+        return sum(
+            1 for _ in takewhile(lambda key: key[0] == table[0], cursor.iternext(True, False))
+        )
 
     def scan_back(self, table: bytes, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of TABLE in descending order from below END down to START."""
