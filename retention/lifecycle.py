@@ -163,7 +163,10 @@ def retire(
         raise InvalidParams("nothing of the history is in the log")
     retirement = make_retirement(rows, now)
     changed = msgspec.structs.replace(
-        record, version=record.version + 1, retired=(*record.retired, retirement)
+        record,
+        version=record.version + 1,
+        retired=(*record.retired, retirement),
+        epoch=record.epoch + 1,
     )
 
     def apply(writer: Writer) -> bool:

@@ -438,6 +438,7 @@ class Conversation(Struct, frozen=True):
     forgotten: bool = False  # rows are kept only because a fork shares them
     evidence: Digest | None = None  # the section with what an earlier conversation found (L2)
     retired: tuple[Retirement, ...] = ()
+    epoch: int = 0  # grows when history is retired, comes back, or is collected
 
 
 class Receipt(StrEnum):

@@ -68,7 +68,6 @@ from retention.model import (
     Refusal,
     Reminder,
     RequestRecord,
-    Retirement,
     Role,
     Row,
     RowId,
@@ -469,7 +468,7 @@ class Service:
             edited=bool(plan.steps), who=request.identity,
             include=provider.include(request.identity) if view.step < NO_REASONING else (),
         )  # fmt: skip
-        self._remember(pending, loaded.record.retired)
+        self._remember(pending, loaded.record.epoch)
         _bound(self._plans, pending.name, pending, MAX_PLANS)
         return self._prepared(pending, loaded)
 
@@ -561,7 +560,7 @@ class Service:
             return None
         state = self._states.get(params.base)
         known = state is not None and state.conversation == params.conversation
-        if state is None or not known or state.retired != record.retired:
+        if state is None or not known or state.epoch != record.epoch:
             raise UnknownState(f"state {params.base} is not known: send the whole array")
         if params.keep > len(state.items):
             raise InvalidParams(f"keep {params.keep} of {len(state.items)} elements")
@@ -583,7 +582,7 @@ class Service:
         sent = msgspec.structs.replace(make_sent(items), marks=marks)
         return State(
             conversation=loaded.record.id, items=items, sent=sent, settled=len(items),
-            retired=loaded.record.retired,
+            epoch=loaded.record.epoch,
         )  # fmt: skip
 
     def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
@@ -625,13 +624,13 @@ class Service:
             return ()
         return tuple(Reason(code=each.code, detail=_shift(each.detail, at)) for each in found)
 
-    def _remember(self, pending: Pending, retired: tuple[Retirement, ...]) -> None:
+    def _remember(self, pending: Pending, epoch: int) -> None:
         """Keep the arrays of a plan as states that later deltas may refer to."""
         plan = pending.plan
         sent = State(
             conversation=pending.conversation, items=plan.sent.items, sent=plan.sent,
             settled=len(plan.sent.items) if pending.seq else plan.start, head=pending.head,
-            retired=retired,
+            epoch=epoch,
         )  # fmt: skip
         _bound(self._states, pending.sent, sent, MAX_STATES)
         if pending.ordinary:
@@ -664,9 +663,11 @@ class Service:
         refusal = record.refusal
         if refusal is not None and refusal.identity != pending.identity:
             refusal = None  # kept until the provider identity changes (adapter.md Z6)
+        retired = keep_retired(record.retired, pending.plan.sent.items)
         return msgspec.structs.replace(
             record,
             version=record.version + 1,
+            epoch=record.epoch + (retired != record.retired),
             next_row=record.next_row + len(settled.rows),
             next_seq=record.next_seq + 1,
             next_round=record.next_round + (1 if pending.origin == "loop" else 0),
@@ -674,7 +675,7 @@ class Service:
             used=self.clock(),
             conditions=update_conditions(record.conditions, pending.plan.seen),
             refusal=refusal,
-            retired=keep_retired(record.retired, pending.plan.sent.items),
+            retired=retired,
         )
 
     def _request_record(self, loaded: Loaded, pending: Pending, settled: Settled) -> RequestRecord:
@@ -750,7 +751,7 @@ class Service:
         self._grow(loaded, record, settled.rows, settled.replaced)
         settling.apply_ids(pending.plan, settled)
         pending.seq = record.next_seq - 1
-        self._remember(pending, record.retired)
+        self._remember(pending, record.epoch)
         loaded.last, loaded.last_name = pending.plan.sent, pending.sent
         loaded.last_seq = pending.seq
         loaded.before[pending.identity] = pending.compared

@@ -244,7 +244,9 @@ def _end_retirements(session: Session, id: str) -> None:
         if any(not (row := _own_row(session, id, n)) or not row.gone for n in each.ids)
     )
     Writer(session).put_conversation(
-        msgspec.structs.replace(record, version=record.version + 1, retired=left)
+        msgspec.structs.replace(
+            record, version=record.version + 1, retired=left, epoch=record.epoch + 1
+        )
     )
 
 
