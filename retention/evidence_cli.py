@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
     from retention.learning import CHATS, RECORDS  # noqa: PLC0415 - as in terminal.open_store
 
     for name in paths:
-        path = Path(name).expanduser().resolve()
+        path = Path(os.path.realpath(Path(name).expanduser()))
         if not path.is_dir():
             yield path, True
             continue

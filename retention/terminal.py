@@ -86,8 +86,12 @@ class Session:
 
     def call(self, method: str, **params: object) -> Any:
         """Return the builtin values of METHOD's result."""
-        result = self._service.call(method, msgspec.json.encode(params))
-        return complete(result)
+        try:
+            data = msgspec.json.encode(params)
+        except UnicodeEncodeError:  # an argument or a file name of other bytes
+            words = ", ".join(map(repr, params.values()))
+            raise InvalidParams(f"no UTF-8: {words}") from None
+        return complete(self._service.call(method, data))
 
     def index(self) -> Index:
         """Return the search index beside the store."""

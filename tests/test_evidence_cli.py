@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,24 @@ def test_files_that_cannot_be_read_do_not_end_it(run: Run, tmp_path: Path) -> No
     assert status == 2
     assert "absent.org" in err
     assert "1 sources, 1 changed, 1 not readable" in out
+
+
+def test_files_with_odd_names_do_not_end_it(run: Run, tmp_path: Path) -> None:
+    """A name that is no UTF-8, a link to itself, a pipe."""
+    directory = tmp_path / "d"
+    directory.mkdir()
+    chat = (CHATS / "stream.org").read_bytes()
+    (directory / "a\udcff.org").write_bytes(chat)
+    (directory / "b.org").write_bytes(chat)
+    (directory / "c.org").symlink_to("c.org")
+    os.mkfifo(directory / "d.org")
+    status, out, err = run("learn", str(directory), str(directory / "c.org"))
+
+    assert status == 2
+    assert r"a\udcff.org" in err
+    assert "c.org" in err
+    assert "1 sources, 1 changed, 2 not readable" in out
+    assert run("expand", "\udcff")[0] == 2
 
 
 def test_other_files_of_a_directory_are_left_alone(run: Run, tmp_path: Path) -> None:
