@@ -7,7 +7,8 @@ transaction, so that a forget which was killed is taken up again by the next `fo
 fork goes: forgetting it notes its forgotten base again.
 
 Two processes may forget related conversations at once: every slice can be repeated, and forks of
-a forgotten conversation only ever go away, so what an older bound kept was at most too much.
+a forgotten conversation only ever go away, so what an older bound kept was at most too much.  When
+one of them is done the id may come anew; each slice looks whether it is still about the same.
 """
 
 from __future__ import annotations
@@ -98,15 +99,26 @@ def mark(session: Session, id: str) -> None:
 
 def _purge(env: Environment, id: str) -> None:
     with env.reading() as session:
+        if session.get(META, forget_key(id)) is None:
+            return  # somebody is done with it
+        record = CONVERSATIONS.get(session, conversation_key(id))
         bound = find_bound(id, list(Reader(session).conversations()))
         kept = _digests_below(session, id, bound)
-    _in_slices(env, lambda session, at: _release(session, id, kept, at))
-    _in_slices(env, lambda session, at: _delete(session, REQUESTS.name, at, id, 0))
-    _in_slices(env, lambda session, at: _delete(session, OUTPUTS.name, at, id, 0))
-    _in_slices(env, lambda session, at: _delete(session, OFFERS.name, at, id, 0))
-    _in_slices(env, lambda session, at: _delete(session, SOURCES.name, at, id))
-    _in_slices(env, lambda session, at: _delete(session, ROWS.name, at, id, bound))
-    env.write(lambda session: _end(session, id, bound))
+
+    def still(work: Callable[[Session, bytes], bytes | None]) -> None:
+        def if_same(session: Session, at: bytes) -> bytes | None:
+            same = CONVERSATIONS.get(session, conversation_key(id)) == record
+            return work(session, at) if same else None
+
+        _in_slices(env, if_same)
+
+    still(lambda session, at: _release(session, id, kept, at))
+    still(lambda session, at: _delete(session, REQUESTS.name, at, id, 0))
+    still(lambda session, at: _delete(session, OUTPUTS.name, at, id, 0))
+    still(lambda session, at: _delete(session, OFFERS.name, at, id, 0))
+    still(lambda session, at: _delete(session, SOURCES.name, at, id))
+    still(lambda session, at: _delete(session, ROWS.name, at, id, bound))
+    still(lambda session, _: _end(session, id, bound))
 
 
 def _digests_below(session: Session, id: str, bound: RowId) -> set[Digest]:

@@ -125,6 +125,25 @@ def test_a_chain_of_forks_goes_from_its_end(store: Store) -> None:
     assert set(dump(store)) == {b"mformat"}
 
 
+@pytest.mark.parametrize("number", range(2, 9))
+def test_a_conversation_that_comes_anew_is_not_forgotten_by_who_is_late(
+    store: Store, number: int
+) -> None:
+    """Z2, L4: another process finished the work, and somebody opened the same chat again."""
+    add(store, A, "one", "two")
+
+    def finish_and_begin() -> None:
+        forgetting.finish(store._environment)
+        add(store, A, "three")
+
+    interrupt_write(finish_and_begin, lambda: store.forget(A), number)
+
+    assert texts(store, A) == ["three"]
+    assert store.check() == ()
+    store.forget(A)
+    assert set(dump(store)) == {b"mformat"}
+
+
 def test_what_is_learned_again_while_it_is_forgotten_is_whole(store: Store) -> None:
     """Z2, V1: by another process, between two slices."""
     text = digest("blob", b"learned")
