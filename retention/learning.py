@@ -513,11 +513,37 @@ def _index(store: Store, index: Index, source: Source, before: Source | None) ->
         added = documents(reader, source, _others(source, kept))
     if removed is None:
         index.drop(*key, None)
-    index.update(_entry(source), added, removed or ())
+    _update(store, index, source, added, removed or ())
+
+
+def _update(
+    store: Store,
+    index: Index,
+    source: Source,
+    added: Sequence[Document],
+    removed: Sequence[Document] = (),
+) -> None:
+    """Tell the index of SOURCE, and to let go of it if it was forgotten before that."""
+    index.update(_entry(source), added, removed)
     with store.read() as reader:
-        forgotten = reader.source(*key) is None
-    if forgotten:  # after its words were looked for in the index
-        index.drop(*key, added)
+        forgotten = reader.source(source.owner, source.id) is None
+    if forgotten:
+        index.drop(source.owner, source.id, added)
+
+
+def _add(store: Store, index: Index, source: Source) -> None:
+    """Index all of SOURCE, verified: nothing of one whose chunks do not rebuild its text (V1).
+
+    `check` names that one; the index knows it, so that it lacks nothing.
+    """
+    try:
+        with store.read() as reader:
+            fault = _fault(read_text(reader, source), source.chunks)
+            numbers = range(0 if fault else len(source.chunks))
+            added = documents(reader, source, numbers)
+    except (UnknownObject, DamagedObject):
+        added = []
+    _update(store, index, source, added)
 
 
 def _others(source: Source, kept: set[int]) -> list[int]:
@@ -539,11 +565,9 @@ def index_sources(store: Store, index: Index, owner: str) -> None:
     """Index all sources of OWNER that came into the store otherwise than by learning."""
     stamps = index.stamps()
     with store.read() as reader:
-        for source in list(reader.sources(owner)):
-            if stamps.get((owner, source.id)) != stamp(source):
-                with suppress(UnknownObject, DamagedObject):  # `check` names it
-                    added = documents(reader, source, range(len(source.chunks)))
-                    index.update(_entry(source), added)
+        found = [s for s in reader.sources(owner) if stamps.get((owner, s.id)) != stamp(s)]
+    for source in found:
+        _add(store, index, source)
 
 
 def drop_sources(store: Store, index: Index, owner: str) -> None:
@@ -588,14 +612,9 @@ def reconcile(store: Store, index: Index) -> Iterator[None]:
             continue
         with store.read() as reader:
             source = reader.source(*key)
-            if source is None:
-                continue
-            try:
-                added = documents(reader, source, range(len(source.chunks)))
-            except (UnknownObject, DamagedObject):
-                continue  # `check` names it
-        index.update(_entry(source), added)
-        yield
+        if source is not None:
+            _add(store, index, source)
+            yield
 
 
 def waiting(store: Store) -> list[str]:

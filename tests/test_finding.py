@@ -322,17 +322,20 @@ def test_one_large_result_does_not_keep_out_the_smaller_older_ones(chat: Adapter
     assert (found.items, found.skipped) == (1, 1)
 
 
-def test_the_row_bound_is_said_each_time_it_is_reached(chat: Adapter, tmp_path: Path) -> None:
+def test_the_row_bound_is_said_each_time_it_is_reached(
+    chat: Adapter, caplog: pytest.LogCaptureFixture
+) -> None:
     """L3: repeats can hide an older distinct result, with budget unspent."""
     repeated = [("look", {"n": 1}, "again")] * 289
     use_tools(chat, ("look", {"n": 0}, "distinct and older"), *repeated)
     chat.call("settings/change", change={"reload.rows": 289})
-    for _ in range(2):
+    for times in (1, 2):
         found = chat.call("evidence/reload", source=chat.id)
         assert "distinct and older" not in found.text
         assert (found.items, found.rows) == (1, 289)
         [warning] = found.warnings
         assert "289" in warning
+        assert [record.getMessage() for record in caplog.records] == [warning] * times
 
 
 def test_bounds_that_cannot_be_read_fall_back_with_a_warning(chat: Adapter) -> None:

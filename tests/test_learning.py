@@ -16,6 +16,7 @@ from retention import learning
 from retention.digest import digest
 from retention.errors import InvalidParams, StoreError, UnknownConversation, UnknownObject
 from retention.evidence import chunking
+from retention.evidence.views import VIEW
 from retention.index import Index
 from retention.model import EventKind, Source
 from retention.store import Store
@@ -446,6 +447,63 @@ def test_an_index_that_was_deleted_is_made_anew(store: Store, chat: Adapter) -> 
     assert (len(found.hits), found.note) == (1, "")
 
 
+def test_a_source_that_its_chunks_do_not_rebuild_is_named_and_never_indexed(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    """V1: `check` and reindexing verify it, and the others are found all the same."""
+    sources = []
+    for n in range(4):
+        file = tmp_path / f"{n}.txt"
+        file.write_text(f"the numbat {n} escaped\n" * 2_000)
+        sources.append(source(store, learn(chat, path=str(file))[0].source))
+    gap, short, lost, sound = sources
+    broken = [
+        msgspec.structs.replace(gap, chunks=(gap.chunks[0], *gap.chunks[2:])),
+        msgspec.structs.replace(short, chunks=short.chunks[:-1]),
+    ]
+    for each in broken:
+        store.write(lambda writer, each=each: writer.put_source(each))
+    store._environment.write(lambda session: session.put(OBJECTS, lost.events[0].text, b"\x08?"))
+    index = chat.service.index()
+    index.clear()
+    for _ in learning.reconcile(store, index):
+        pass
+    found = search(chat, "numbat escaped", mode="lexical", limit=100)
+
+    assert {hit.source for hit in found.hits} == {sound.id}
+    assert found.note == ""
+    named = chat.call("inspect/check")["problems"]
+    assert {problem["where"] for problem in named if problem["code"] == "source"} == {
+        gap.id, short.id, lost.id
+    }  # fmt: skip
+    _, new = learning.recut(store)
+    assert (new.snapshots, new.rebuilt) == (4, 3)
+    assert list(learning.reconcile(store, index)) == []
+
+
+def test_a_check_tells_of_which_views_the_vectors_are(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V3: a new version of the view embeds nothing anew by itself, and the mix is reported."""
+    index = chat.service.index()
+    if not index.dense:
+        pytest.skip("the extra `dense` is not installed")
+
+    def embed() -> int:
+        return index.embed_some(lambda *key: learning.read_chunk(store, *key), 100)
+
+    play(chat)
+    learn(chat, conversation=chat.id)
+    assert embed() == 1
+    monkeypatch.setattr("retention.index.VIEW", VIEW + 1)
+    assert embed() == 0
+    chat.call("output/save", conversation=chat.id, tool="make", body=LOG)
+    learn(chat, conversation=chat.id)
+    assert embed() == 1
+
+    assert chat.call("inspect/check")["views"] == {str(VIEW): 1, str(VIEW + 1): 1}
+
+
 def test_what_another_process_learned_is_indexed_and_what_it_forgot_is_not(
     store: Store, chat: Adapter
 ) -> None:
@@ -555,6 +613,27 @@ def test_what_was_learned_of_a_later_state_is_not_taken_back(
     assert "quokka" in text(store, learned.source)
     assert learning.waiting(store) == []
     assert len(search(chat, "quokka").hits) == 1
+
+
+def test_what_is_forgotten_while_the_index_is_made_anew_leaves_nothing(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Z2."""
+    say(chat, "the numbat escaped")
+    learn(chat, conversation=chat.id)
+    chat.service.index().clear()
+    real = Index.update
+
+    def forgetting(*arguments: Any) -> None:
+        monkeypatch.setattr(Index, "update", real)
+        chat.call("conversation/forget", id=chat.id)
+        real(*arguments)
+
+    monkeypatch.setattr(Index, "update", forgetting)
+    for _ in learning.reconcile(store, chat.service.index()):
+        pass
+
+    assert chat.service.index().counts().chunks == 0
 
 
 @pytest.mark.parametrize("step", ["_put", "_index", "update", "after"])
