@@ -51,10 +51,12 @@ def settle(plan: Plan, log: Log, next_row: RowId, round: int, since: RowId) -> S
 def _find_logged(plan: Plan, log: Log, since: RowId) -> dict[RowId, RowId]:
     """Return the drafts that are rows from SINCE on, between the same neighbours in the log."""
     drafts = {draft.id: draft for draft in plan.drafts if draft.face is Face.BOTH}
+    if not drafts:  # as in the loop, whose rows are its own
+        return {}
     later = [
         row for row in log.after(-1)
         if row.id >= since and row.delivery is None and row.face is not Face.ACTUAL
-    ] if drafts else []  # fmt: skip
+    ]  # fmt: skip
     found: dict[RowId, RowId] = {}
     run: list[Row] = []
     low = log.position(plan.items[plan.cut - 1].row) if plan.cut else -1

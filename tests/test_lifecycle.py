@@ -469,6 +469,21 @@ def test_retirement_is_refused_while_another_writes_and_tried_again(store: Store
     assert head(store, chat.id).turns == 2
 
 
+def test_a_loop_goes_on_where_another_process_writes_to_the_conversation(
+    store: Store, chat: Adapter
+):
+    """L4: between the prepare of a dispatch with results and its commit."""
+    said = assistant(call(id="c1"))
+    chat.send(U1)
+    other = Adapter(store, chat.id)
+
+    with before_writing(lambda: other.send(U1, A1, U2)):
+        chat.loop(said, result("done"))
+
+    assert head(store, chat.id).next_seq == 4
+    assert store.check() == ()
+
+
 def test_a_system_prompt_in_the_array_stays(store: Store):
     """L1: the next payload has it too."""
     chat = Adapter(store, api="openai")
