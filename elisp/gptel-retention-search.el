@@ -388,9 +388,13 @@ This is the value of `next-error-function' here."
   (gptel-retention-search-visit))
 
 (defun gptel-retention-search--hit ()
-  "Return the place at point, a plist, or signal a `user-error'."
-  (or (get-text-property (point) 'gptel-retention-search-hit)
-      (user-error "[retention] There is no place here")))
+  "Return the place at point, a plist, or signal a `user-error'.
+In front of all places, where point is after a search, it is the first."
+  (let ((first (car (gptel-retention-search--places))))
+    (when (and first (< (point) first))
+      (goto-char first))
+    (or (get-text-property (point) 'gptel-retention-search-hit)
+        (user-error "[retention] There is no place here"))))
 
 (defun gptel-retention-search-copy-id ()
   "Copy the id of the place at point as the last kill."

@@ -303,7 +303,11 @@ one line
         (should (equal (funcall ids '("p" "p")) '("c2" "c1")))
         (should-error (gptel-retention-search-previous) :type 'user-error)
         (call-interactively (key-binding "w"))
-        (should (equal (current-kill 0) "c1")))
+        (should (equal (current-kill 0) "c1"))
+        (goto-char (point-min))         ;in front of all, as after a search
+        (call-interactively (key-binding "w"))
+        (should (equal (current-kill 0) "c1"))
+        (should (equal (funcall ids '("n")) '("c2"))))
       (goto-char (point-max))
       (should-error (gptel-retention-search-visit) :type 'user-error))))
 
