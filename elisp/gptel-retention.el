@@ -274,8 +274,9 @@ That is so if there is one and you have not set the command yourself."
         (directory-file-name root)
       "gptel-retention")))
 
-(defun gptel-retention--install-command ()
-  "Return the shell command for installing the backend."
+(defun gptel-retention--install-command (dense)
+  "Return the shell command for installing the backend.
+With DENSE it brings what searching by meaning needs."
   (let ((quoted (lambda (&rest words)
                   (mapconcat #'shell-quote-argument words " "))))
     (concat
@@ -286,17 +287,20 @@ That is so if there is one and you have not set the command yourself."
      (funcall quoted (gptel-retention--environment-program "python")
               "-m" "pip" "--no-color" "--disable-pip-version-check"
               "install" "--progress-bar" "off" "--upgrade"
-              (gptel-retention--backend-source)))))
+              (concat (gptel-retention--backend-source)
+                      (and dense "[dense]"))))))
 
 ;;;###autoload
-(defun gptel-retention-install-backend ()
+(defun gptel-retention-install-backend (&optional dense)
   "Install the backend, or its newer version, for Emacs alone.
+With DENSE, a prefix argument, install what searching by meaning needs
+too, about 140 MB; without it only words are searched.
 It goes into a private environment, `gptel-retention-environment-directory',
 made with `gptel-retention-python'; the checkout that this package came
 with is installed, or else the package of that name.  A buffer shows the
 progress; return it.  After that the backend starts from there, unless
 you have set `gptel-retention-command'."
-  (interactive)
+  (interactive "P")
   (unless (executable-find gptel-retention-python)
     (user-error "[retention] There is no program %s" gptel-retention-python))
   (make-directory gptel-retention-environment-directory t)
@@ -304,7 +308,7 @@ you have set `gptel-retention-command'."
                              (expand-file-name
                               gptel-retention-environment-directory)))
          (buffer (compilation-start
-                  (gptel-retention--install-command) nil
+                  (gptel-retention--install-command dense) nil
                   (lambda (_mode) "*retention install*"))))
     (with-current-buffer buffer
       (add-hook 'compilation-finish-functions
