@@ -41,7 +41,7 @@ MAX_QUERY = 4_000  # code points: a page of an error's lines
 MAX_WORDS = 64  # of a query by which a place in a chunk is chosen
 _WORD = re.compile(r"\w+")
 LISTED = 12_000  # code points of one chunk in a listing (V5)
-AROUND = 400  # of what stands around it
+DIGITS = 10  # of the two places where what stands around one says how much is shown of it
 
 EMPTY = (
     "Nothing is indexed yet, so that nothing could be found: this says nothing about whether the"
@@ -277,7 +277,8 @@ def list_chunks(
         if len(block) > room:
             if blocks:
                 return found, "".join(blocks), number, total
-            block = _listed(source, number, found.text, max(0, room - AROUND))[:room]
+            around = len(_listed(source, number, found.text, 0)) + DIGITS
+            block = _listed(source, number, found.text, max(0, room - around))[:room]
         blocks.append(block)
         room -= len(block)
     after = max(0, first) + count
