@@ -32,6 +32,11 @@ SEARCH = """
 """.replace("\n", " ")
 
 
+def word(animal: str, chat: Chat) -> str:
+    """Return a word that no other chat says, of letters alone."""
+    return animal + "".join("abcdefghij"[int(digit)] for digit in str(chat.number))
+
+
 def talk(chat: Chat, mark: str) -> None:
     """Have two turns, one with a tool; MARK is a word of this test alone."""
     chat.send(
@@ -70,7 +75,7 @@ def test_a_live_chat_is_learned_by_itself_and_its_place_found(
 ) -> None:
     """V1, V5: at the end of a turn, in the background; RET goes to the buffer."""
     chat = Chat(emacs, provider, api, mode, stream=stream)
-    mark = f"axolotl{chr(96 + chat.number)}"  # a word of its own
+    mark = word("axolotl", chat)
     talk(chat, mark)
     text = until_found(emacs, mark)
     name, line = visit(emacs)
@@ -123,7 +128,7 @@ def test_the_model_searches_and_expands_when_it_may(tmp_path: Path, provider: Lo
     """V5: off by default; the answer is within the cap and expands exactly."""
     with start_emacs(tmp_path, provider.port) as emacs:
         first = Chat(emacs, provider, "openai", "text-mode")
-        mark = f"bilby{first.number}"
+        mark = word("bilby", first)
         talk(first, mark)
         until_found(emacs, mark)
         emacs.eval("(setq gptel-retention-evidence-tools t)")
