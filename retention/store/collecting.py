@@ -18,7 +18,15 @@ from typing import TypeVar
 import msgspec
 
 from retention.digest import SIZE, Digest
-from retention.model import Conversation, Delivery, RequestRecord, Row, RowId, Struct
+from retention.model import (
+    Conversation,
+    Delivery,
+    RequestRecord,
+    Retirement,
+    Row,
+    RowId,
+    Struct,
+)
 from retention.store.environment import Environment, Moment
 from retention.store.forgetting import SLICE, find_bound, finish, mark
 from retention.store.records import Reader, Writer, references
@@ -126,7 +134,8 @@ def _find_leaving(
             for id in _retired_rows(record, held, retired_before)
             if (row := _own_row(session, record.id, id)) and not row.gone
         )
-        if ids:
+        # A collector that was killed leaves what has no text, and is retired all the same.
+        if ids or any(_is_over(session, record.id, each) for each in record.retired):
             rows[record.id] = ids
     return Leaving(conversations=unused, rows=rows)
 
@@ -185,7 +194,9 @@ def _hollow(env: Environment, id: str, rows: Sequence[RowId], before: float) -> 
 
 def _hollow_rows(session: Session, *, id: str, before: float) -> Callable[[RowId], None]:
     record, records = _live(session, id), list(Reader(session).conversations())
-    due = _retired_rows(record, records, before) if record else ()
+    due = _retired_rows(record, records, before) if record else frozenset[RowId]()
+    if record and due:
+        _renew(session, record, record.retired)
     return lambda row: _hollow_row(session, id, row) if row in due else None
 
 
@@ -238,16 +249,21 @@ def _end_retirements(session: Session, id: str) -> None:
     record = _live(session, id)
     if record is None:
         return
-    left = tuple(
-        each
-        for each in record.retired
-        if any(not (row := _own_row(session, id, n)) or not row.gone for n in each.ids)
+    left = tuple(each for each in record.retired if not _is_over(session, id, each))
+    _renew(session, record, left)
+
+
+def _is_over(session: Session, id: str, retirement: Retirement) -> bool:
+    """Tell whether nothing of RETIREMENT is left."""
+    return all((row := _own_row(session, id, n)) and row.gone for n in retirement.ids)
+
+
+def _renew(session: Session, record: Conversation, retired: tuple[Retirement, ...]) -> None:
+    """Have everybody who knows RECORD read its log again, in the transaction that changes a row."""
+    renewed = msgspec.structs.replace(
+        record, version=record.version + 1, epoch=record.epoch + 1, retired=retired
     )
-    Writer(session).put_conversation(
-        msgspec.structs.replace(
-            record, version=record.version + 1, retired=left, epoch=record.epoch + 1
-        )
-    )
+    Writer(session).put_conversation(renewed)
 
 
 # What nothing names
