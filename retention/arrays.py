@@ -112,8 +112,9 @@ class State(Struct, frozen=True):
     `items` is the array itself.  For the array as gptel built it from the buffer, `sent` is what
     went out and `sent_at[i]` the length of `sent` right after element i-1; of elements with the
     same block, the first stands for the whole stretch.  `settled` elements from the start have
-    rows in the log.  `mode` is what the placement of deliveries depended on.  `epoch` is the
-    conversation's then: in another one other rows count as absent (rule L1).
+    rows in the log.  `mode` is what the placement of deliveries depended on.  `epoch` is when
+    the conversation was made, and its own epoch then: in another one other rows count as absent
+    (rule L1).
     """
 
     conversation: str
@@ -123,7 +124,7 @@ class State(Struct, frozen=True):
     settled: int = 0
     mode: str = ""
     head: Digest | None = None
-    epoch: int = 0
+    epoch: tuple[float, int] = (0.0, 0)
 
 
 class Step(Struct, frozen=True):

@@ -51,6 +51,7 @@ from retention.errors import (
     UnknownState,
     UnsupportedProtocol,
 )
+from retention.evidence.conversations import PRIOR
 from retention.finding import learned_apart
 from retention.fragments import LOOP_REPAIRED, calls_of
 from retention.index import Index
@@ -61,6 +62,7 @@ from retention.model import (
     START,
     Continuity,
     Conversation,
+    Face,
     Identity,
     Message,
     Origin,
@@ -149,7 +151,8 @@ class Loaded(msgspec.Struct):
 
 class Pending(msgspec.Struct):
     """A prepared plan, and what its commit needs beside it.  `next_row` is the conversation's at
-    that time, `seq` the number of the request once it is committed.
+    that time, `created` tells it from a later one of the same id, `seq` is the number of the
+    request once it is committed.
     """
 
     name: str
@@ -160,6 +163,7 @@ class Pending(msgspec.Struct):
     identity: Digest
     head: Digest | None
     next_row: RowId
+    created: float
     ordinary: str
     sent: str
     who: Identity
@@ -454,6 +458,7 @@ class Service:
             )
         except UnheldText:
             raise UnknownState("the text of an element is needed: send the whole array") from None
+        self._hold(plan)
         compared = Compared(
             identity=request.who, head=request.head, sent=plan.sent, reasons=plan.reasons
         )
@@ -463,14 +468,27 @@ class Service:
             breaches=self._breaches(plan, provider),
             plan=plan, conversation=params.conversation, request=params.request,
             origin=params.origin, identity=request.who, head=head, head_text=head_text,
-            name=self._name("p"), next_row=loaded.record.next_row,
+            name=self._name("p"), next_row=loaded.record.next_row, created=loaded.record.created,
             ordinary="" if loop else self._name("o"), sent=self._name("s"),
             edited=bool(plan.steps), who=request.identity,
             include=provider.include(request.identity) if view.step < NO_REASONING else (),
         )  # fmt: skip
-        self._remember(pending, loaded.record.epoch)
+        self._remember(pending, _epoch(loaded.record))
         _bound(self._plans, pending.name, pending, MAX_PLANS)
         return self._prepared(pending, loaded)
+
+    def _hold(self, plan: Plan) -> None:
+        """Have the texts of new rows at hand until the commit: what else names them may go.
+
+        An element that was taken over stands for a new row when its own was retired or collected.
+        """
+        for draft in plan.drafts:
+            if draft.face is Face.ORDINARY or draft.exact in plan.texts:
+                continue
+            text = self._desk.read(draft.exact)
+            if text is None:
+                raise UnknownState("the text of an element is needed: send the whole array")
+            plan.texts[draft.exact] = text
 
     def _compare(
         self, loaded: Loaded, plan: Plan, after: Compared, provider: Provider
@@ -534,7 +552,7 @@ class Service:
         if text is None or any(section.name == EVIDENCE for section in listed):
             return listed
         body = text.decode("utf-8", "replace")
-        return (*listed, Section(name=EVIDENCE, title="Prior evidence", body=body))
+        return (*listed, Section(name=EVIDENCE, title=PRIOR, body=body))
 
     def _head(self, provider: Provider, name: Digest | None, text: bytes | None) -> Head | None:
         """Return the head NAME taken apart; TEXT is it if it came just now."""
@@ -560,7 +578,7 @@ class Service:
             return None
         state = self._states.get(params.base)
         known = state is not None and state.conversation == params.conversation
-        if state is None or not known or state.epoch != record.epoch:
+        if state is None or not known or state.epoch != _epoch(record):
             raise UnknownState(f"state {params.base} is not known: send the whole array")
         if params.keep > len(state.items):
             raise InvalidParams(f"keep {params.keep} of {len(state.items)} elements")
@@ -582,7 +600,7 @@ class Service:
         sent = msgspec.structs.replace(make_sent(items), marks=marks)
         return State(
             conversation=loaded.record.id, items=items, sent=sent, settled=len(items),
-            epoch=loaded.record.epoch,
+            epoch=_epoch(loaded.record),
         )  # fmt: skip
 
     def _prepared(self, pending: Pending, loaded: Loaded) -> Prepared:
@@ -624,7 +642,7 @@ class Service:
             return ()
         return tuple(Reason(code=each.code, detail=_shift(each.detail, at)) for each in found)
 
-    def _remember(self, pending: Pending, epoch: int) -> None:
+    def _remember(self, pending: Pending, epoch: tuple[float, int]) -> None:
         """Keep the arrays of a plan as states that later deltas may refer to."""
         plan = pending.plan
         sent = State(
@@ -647,6 +665,8 @@ class Service:
             return Committed(seq=pending.seq)
         for _ in range(MAX_TRIES):
             loaded = self._load(pending.conversation)
+            if loaded.record.created != pending.created:
+                raise UnknownPlan(f"plan {params.plan!r} is of a conversation that was forgotten")
             settled = settling.settle(
                 pending.plan, loaded.log, loaded.record.next_row, loaded.record.next_round,
                 pending.next_row,
@@ -751,7 +771,7 @@ class Service:
         self._grow(loaded, record, settled.rows, settled.replaced)
         settling.apply_ids(pending.plan, settled)
         pending.seq = record.next_seq - 1
-        self._remember(pending, record.epoch)
+        self._remember(pending, _epoch(record))
         loaded.last, loaded.last_name = pending.plan.sent, pending.sent
         loaded.last_seq = pending.seq
         loaded.before[pending.identity] = pending.compared
@@ -972,6 +992,11 @@ class Service:
 def identity_digest(identity: Identity) -> Digest:
     """Return the digest of a provider identity (rule I5), that of its object in the store."""
     return digest("identity", msgspec.json.encode(identity))
+
+
+def _epoch(record: Conversation) -> tuple[float, int]:
+    """Return what a state is of: one forgotten conversation is not the next with its id."""
+    return record.created, record.epoch
 
 
 def _step(record: Conversation, identity: Digest) -> int:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from retention import lifecycle
-from retention.errors import InvalidParams, UnknownConversation
+from retention.errors import InvalidParams, UnknownConversation, UnknownPlan
 from retention.lifecycle import DAY, GRACE
 from retention.model import Conversation
 from retention.store import Freed, Store, environment
@@ -551,6 +551,29 @@ def test_history_that_is_collected_while_a_request_with_it_goes_out_is_no_damage
         assert store.check() == ()
 
 
+@pytest.mark.parametrize("collected", ["before", "between", "never"])
+def test_a_part_of_retired_history_that_is_sent_again_has_its_texts(
+    store: Store, chat: Adapter, collected: str
+):
+    """L1, L6: as new rows; also where the delta does not repeat it, whenever the old ones go."""
+    history = talk(chat, [(U1, A1), (U2, A2)])
+    retire(chat, *history)
+    Adapter(store, chat.id).send(U1, sections=[ENV])  # a delivery that came between
+    if collected == "before":
+        assert collect(store, 2.0 + GRACE * DAY).rows
+    part = chat.prepare(*history[:2], U3)
+    if collected == "between":
+        assert collect(store, 2.0 + GRACE * DAY).rows
+    chat.commit(part)
+
+    assert [text for text in part.texts() if text != "[Env]"] == [
+        "prompt 1",
+        "answer 1",
+        "prompt 3",
+    ]
+    assert store.check() == ()
+
+
 def test_a_reminder_of_collected_history_does_not_fire_again(store: Store, chat: Adapter):
     """D8."""
     tips = [reminder("tip")]
@@ -628,6 +651,30 @@ def test_what_is_used_while_it_is_about_to_be_collected_stays_in_the_index(
 
 
 # Forgetting (rule Z2)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_chat_that_was_forgotten_elsewhere_begins_anew(
+    store: Store, chat: Adapter, *, prepared: bool
+):
+    """Z2, L4: the command line forgets it, this buffer goes on, another one has said something."""
+    chat.call("conversation/open", id=chat.id)
+    history = talk(chat, [(U1, A1), (U2, A2)], sections=[ENV])
+    plan = chat.prepare(*history, U3) if prepared else None
+
+    store.forget(chat.id)
+    chat.service.clock = lambda: 2.0
+    chat.call("conversation/open", id=chat.id)
+    Adapter(store, chat.id).send(message("elsewhere"), sections=[ENV])
+    if plan:
+        with pytest.raises(UnknownPlan):
+            chat.commit(plan)
+    sent = chat.send(*history, U3, sections=[ENV])
+
+    assert sent.due == {"env": "missing"}
+    assert store.check() == ()
+    chat.restart()
+    assert chat.prepare(*history, U3, A3, U4, sections=[ENV]).array[:-2] == sent.array
 
 
 def test_a_conversation_that_comes_anew_is_not_taken_for_the_forgotten_one(
