@@ -509,10 +509,15 @@ class Service:
             return loaded.before.get(identity)
         id = loaded.record.id
         with self.store.read() as reader:
-            records = reader.requests(id, MAX_SEARCHED)
+            # Not those that another process has committed since the log was loaded.
+            records = [r for r in reader.requests(id, MAX_SEARCHED) if r.seq <= loaded.last_seq]
             record = next((r for r in records if r.identity == identity), None)
             if record is None:
-                return Compared(identity=records[0].identity, head=None, sent=loaded.last)
+                return (
+                    Compared(identity=records[0].identity, head=None, sent=loaded.last)
+                    if records
+                    else None
+                )
             items = rebuild_array(reader, loaded.log, id, record.seq)
         sent = loaded.last if record.seq == loaded.last_seq else make_sent(items)
         head = self._head(provider, record.head, None)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retention import lifecycle
+from retention import lifecycle, planning
 from retention.errors import InvalidParams, UnknownConversation, UnknownPlan
 from retention.lifecycle import DAY, GRACE
 from retention.model import Conversation
@@ -467,6 +467,30 @@ def test_retirement_is_refused_while_another_writes_and_tried_again(store: Store
 
     assert len(head(store, chat.id).retired) == 1
     assert head(store, chat.id).turns == 2
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_request_is_compared_with_what_was_known_when_its_log_was_read(
+    store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch, *, forgotten: bool
+):
+    """L4: another process writes to the conversation, or forgets it, while it is planned."""
+    chat.send(U1)
+    chat.end(A1)
+    other = Adapter(store, chat.id)
+    original = planning.plan_buffer
+
+    def plan_late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        if forgotten:
+            store.forget(chat.id)
+        else:
+            other.send(U1, A1, message("from elsewhere"))
+        return original(*arguments)
+
+    monkeypatch.setattr(planning, "plan_buffer", plan_late)
+    chat.restart()
+
+    assert chat.prepare(U1, A1, U2).texts() == ["prompt 1", "answer 1", "prompt 2"]
 
 
 def test_a_loop_goes_on_where_another_process_writes_to_the_conversation(
