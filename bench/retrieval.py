@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retention import learning
+from retention import sources
 from retention.service import Service
 from retention.store import Store
 from tests.retrieval import ROOT
@@ -106,7 +106,7 @@ class Client:
     def embed(self) -> bool:
         """Compute the vectors that are missing; tell whether there are any."""
         index = self.service.index()
-        while index.embed_some(partial(learning.read_chunk, self.store), BATCH):
+        while index.embed_some(partial(sources.read_chunk, self.store), BATCH):
             pass
         return bool(self.call("evidence/sources").dense)
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from bench.__main__ import Client, history
 from bench.retrieval import BATCH
-from retention import learning
+from retention import indexing, sources
 from retention.service import INDEX, Service
 from retention.store import Store
 from retention.working import Worker
@@ -247,7 +247,7 @@ def embed(directory: Path) -> list[Figure]:
     queries = list(asked(directory))
     with backend(directory) as (service, client):
         index = service.index()
-        read = partial(learning.read_chunk, service.store)
+        read = partial(sources.read_chunk, service.store)
         if not client.call("evidence/sources").dense:
             return [Figure("combined query", "not measured: the extra `dense` is not installed")]
 
@@ -283,7 +283,7 @@ def rebuild(directory: Path, damage: str) -> list[Figure]:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with backend(directory) as (service, client):
         index = service.index()
-        seconds = timed(lambda: deque(learning.reconcile(service.store, index), maxlen=0))
+        seconds = timed(lambda: deque(indexing.reconcile(service.store, index), maxlen=0))
         total = client.call("evidence/sources").chunks
         return [
             Figure(

@@ -93,7 +93,7 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
 
 
 def _embed(session: Session, *, quiet: bool) -> None:
-    from retention.learning import read_chunk  # noqa: PLC0415 - as in terminal.open_store
+    from retention.sources import read_chunk  # noqa: PLC0415 - as in terminal.open_store
 
     index = session.index()
     done = 0
@@ -105,7 +105,7 @@ def _embed(session: Session, *, quiet: bool) -> None:
 
 def run_search(options: argparse.Namespace) -> int:
     """Find what was learned: words first, meaning where words find nothing."""
-    from retention.learning import reconcile  # noqa: PLC0415 - as in terminal.open_store
+    from retention.indexing import reconcile  # noqa: PLC0415 - as in terminal.open_store
 
     with Session(options) as session:
         if session.index().needs_rebuild:
@@ -224,7 +224,7 @@ def run_settings(options: argparse.Namespace) -> int:
 
 def run_rechunk(options: argparse.Namespace) -> int:
     """Cut every learned text anew without storing it, and compare with how it was cut."""
-    from retention.learning import recut  # noqa: PLC0415 - as in terminal.open_store
+    from retention.rechunking import recut  # noqa: PLC0415 - as in terminal.open_store
 
     with Session(options) as session:
         old, new = recut(session.store)

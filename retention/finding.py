@@ -33,6 +33,7 @@ from retention.protocol import (
 from retention.rendering import render_result
 from retention.saver import recalling
 from retention.saver.excerpting import decode, legible
+from retention.sources import Reading, chunk_id, conversation_source, owner_of, read_text
 from retention.store import Reader, Store
 
 MODES: dict[str, Mode] = {"combined": "combined", "lexical": "lexical", "dense": "dense"}
@@ -115,14 +116,14 @@ class _Sources:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._found: dict[tuple[str, str], learning.Reading | None] = {}
+        self._found: dict[tuple[str, str], Reading | None] = {}
 
-    def get(self, owner: str, id: str) -> learning.Reading | None:
+    def get(self, owner: str, id: str) -> Reading | None:
         """Return the source, to be read in parts, or None if it is gone."""
         key = (owner, id)
         if key not in self._found:
             source = self._reader.source(owner, id)
-            self._found[key] = learning.Reading(self._reader, source) if source else None
+            self._found[key] = Reading(self._reader, source) if source else None
         return self._found[key]
 
 
@@ -141,7 +142,7 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
     event = reading.event(chunk.start + place.at)
     live = source.kind in {"conversation", "output"}
     return Hit(
-        id=learning.chunk_id(source, match.number),
+        id=chunk_id(source, match.number),
         source=source.id,
         kind=source.kind,
         excerpt=legible(body[place.start : place.end]),
@@ -219,14 +220,14 @@ def find_text(store: Store, id: str) -> Text:
 def _read(reader: Reader, id: str) -> Text:
     source = find_source(reader, id)
     if source is not None:
-        return Text(id, source, 0, learning.read_text(reader, source))
+        return Text(id, source, 0, read_text(reader, source))
     name, _, part = id.rpartition(":")
     source = find_source(reader, name) if name else None
     number = _number(source, part) if source else None
     if source is None or number is None:
         raise UnknownObject(f"no evidence {id!r}")
     chunk = source.chunks[number]
-    text = learning.Reading(reader, source).text(chunk.start, chunk.end)
+    text = Reading(reader, source).text(chunk.start, chunk.end)
     return Text(id, source, chunk.start, text)
 
 
@@ -234,7 +235,7 @@ def find_source(reader: Reader, id: str) -> Source | None:
     """Return the source with ID, or that of the conversation with ID."""
     source = reader.find_source(id)
     if source is None and len(id) == 32 and id.isalnum():  # a conversation's
-        source = reader.source(id, learning.conversation_source(id)) if _hex(id) else None
+        source = reader.source(id, conversation_source(id)) if _hex(id) else None
     return source
 
 
@@ -287,7 +288,7 @@ def list_chunks(
 
 def _listed(source: Source, number: int, text: str, size: int) -> str:
     """Return chunk NUMBER of SOURCE, which is TEXT, in a listing: at most SIZE of it."""
-    chunk, id = source.chunks[number], learning.chunk_id(source, number)
+    chunk, id = source.chunks[number], chunk_id(source, number)
     body = text[chunk.start : chunk.end]
     what = " ".join(filter(None, (chunk.kind.value, chunk.tool)))
     head = f"[{id}: {what}, characters {chunk.start}-{chunk.end}]\n"
@@ -386,7 +387,7 @@ def _findings(reader: Reader, source: Source, rows: int) -> list[reloading.Findi
                 body = decode(reader.object(output.excerpt))
         except (UnknownObject, DamagedObject):
             continue  # an item that cannot be read drops only itself
-        id = name or learning.chunk_id(source, number)
+        id = name or chunk_id(source, number)
         # Of a result whose call is not known nothing says that it repeats another one.
         call = event.call if event.tool else f"{id}@{start}"
         found.append(reloading.Finding(id=id, tool=event.tool, input=call, output=body, at=time))
@@ -442,7 +443,7 @@ def _records(reader: Reader) -> causes.Records:
 
     def read(source: Source) -> str | None:
         try:
-            return learning.read_text(reader, source)
+            return read_text(reader, source)
         except (UnknownObject, DamagedObject):
             return None
 
@@ -454,12 +455,12 @@ def _records(reader: Reader) -> causes.Records:
 
     def errors(run: str) -> dict[str, str]:
         id = runs.log_id(run)
-        source = reader.source(learning.owner_of(id), id)
+        source = reader.source(owner_of(id), id)
         text = read(source) if source else None
         if source is None or text is None:
             return {}
         return {
-            learning.chunk_id(source, number): text[chunk.start : chunk.end]
+            chunk_id(source, number): text[chunk.start : chunk.end]
             for number, chunk in enumerate(source.chunks)
             if chunk.name.startswith("error")
         }

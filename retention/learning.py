@@ -7,14 +7,10 @@ that differs, which `reconcile` finds.
 
 from __future__ import annotations
 
-import statistics
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,14 +19,15 @@ from retention.errors import (
     DamagedObject,
     InvalidParams,
     InvalidPayload,
+    StoreError,
     UnknownConversation,
     UnknownObject,
     UnsupportedProvider,
 )
 from retention.evidence import chunking, conversations, runs
-from retention.evidence import views as views_of
 from retention.evidence.snapshots import Piece, Snapshot, Span, join_pieces
-from retention.index import Document, Entry, Index
+from retention.index import Index
+from retention.indexing import drop_sources, index_source
 from retention.ledger import Log
 from retention.model import (
     Chunk,
@@ -48,6 +45,8 @@ from retention.providers import Provider, choose
 from retention.providers.canonical import make_reader
 from retention.providers.transcript import Told, tell
 from retention.saver.excerpting import decode
+from retention.settings import in_use
+from retention.sources import conversation_source, encode, owner_of
 from retention.store import Reader, Store, Writer
 
 CHATS = (".org", ".md", ".markdown", ".txt")  # files that a directory is searched for
@@ -56,107 +55,6 @@ RECORDS = (".log", ".json")  # of runs of CI
 MAX_REQUESTS = MAX_OUTPUTS = 1_000_000  # of one conversation that are looked at: all of them
 
 ARRAYS = ("messages", "input", "contents")  # of the payloads of all APIs
-
-
-# Texts
-
-
-def encode(text: str) -> bytes:
-    """Return the bytes that TEXT was decoded from."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def read_text(reader: Reader, source: Source) -> str:
-    """Return the exact text of SOURCE.
-
-    Raise UnknownObject or DamagedObject if a part of it cannot be had.
-    """
-    return "".join(decode(reader.object(event.text)) for event in source.events)
-
-
-class Reading:
-    """The text of one source, read in parts: a source may be long, what is looked for is not."""
-
-    def __init__(self, reader: Reader, source: Source) -> None:
-        self.source = source
-        self._reader = reader
-        self._starts = list(accumulate((event.chars for event in source.events), initial=0))
-
-    def event(self, at: int) -> Event | None:
-        """Return the event in which code point AT stands."""
-        number = bisect_right(self._starts, at) - 1
-        return self.source.events[number] if number < len(self.source.events) else None
-
-    def text(self, start: int, end: int) -> str:
-        """Return the exact text from START up to END; raise as `read_text`."""
-        first = max(0, bisect_right(self._starts, start) - 1)
-        parts = [
-            decode(self._reader.object(event.text))
-            for event in self.source.events[first : bisect_left(self._starts, end)]
-        ]
-        begin = self._starts[first]
-        return "".join(parts)[start - begin : end - begin]
-
-    def line(self, at: int) -> int:
-        """Return the number of the line, from 1, in which code point AT stands."""
-        number = max(0, bisect_right(self._starts, at) - 1)
-        breaks = sum(event.breaks for event in self.source.events[:number])
-        return breaks + self.text(self._starts[number], at).count("\n") + 1
-
-
-def chunk_id(source: Source, number: int) -> str:
-    """Return what names chunk NUMBER of SOURCE: the source itself where it is all there is."""
-    chunk = source.chunks[number]
-    if chunk.name:
-        return f"{source.id}:{chunk.name}"
-    alone = sum(1 for each in source.chunks if not each.name) == 1
-    return source.id if alone else f"{source.id}:{number}"
-
-
-def documents(reader: Reader, source: Source, numbers: Sequence[int]) -> list[Document]:
-    """Return the chunks NUMBERS of SOURCE with their texts."""
-    if not numbers:
-        return []
-    text = read_text(reader, source)
-    starts = list(accumulate((event.chars for event in source.events), initial=0))
-    found: list[Document] = []
-    for number in numbers:
-        chunk = source.chunks[number]
-        inside = source.events[
-            max(0, bisect_right(starts, chunk.start) - 1) : bisect_left(starts, chunk.end)
-        ]
-        found.append(Document(
-            number, chunk, text[chunk.start : chunk.end],
-            kinds=frozenset(event.kind.value for event in inside),
-            tools=frozenset(event.tool for event in inside if event.tool),
-        ))  # fmt: skip
-    return found
-
-
-def read_chunk(store: Store, owner: str, id: str, number: int) -> str | None:
-    """Return the text of a chunk, None if it is no more or cannot be read."""
-    with store.read() as reader:
-        source = reader.source(owner, id)
-        if source is None or number >= len(source.chunks):
-            return None
-        chunk = source.chunks[number]
-        try:
-            return Reading(reader, source).text(chunk.start, chunk.end)
-        except (UnknownObject, DamagedObject):
-            return None
-
-
-# Learning
-
-
-def owner_of(name: str) -> str:
-    """Return what stands for a conversation's id where there is none: made from NAME."""
-    return digest("blob", f"source {name}".encode("utf-8", "surrogateescape"))[:16].hex()
-
-
-def conversation_source(id: str) -> str:
-    """Return the source id of conversation ID."""
-    return f"c{id[:12]}"
 
 
 def learn_conversation(store: Store, index: Index, id: str) -> LearnedSource:
@@ -318,24 +216,35 @@ def _call_title(output: Output) -> str:
     return f"{output.tool} {output.call}"[:80].strip()
 
 
-def cut(kind: str, snapshot: Snapshot) -> tuple[Chunk, ...]:
-    """Return the chunks of SNAPSHOT, the text of a source of KIND (V2, V4)."""
+def cut(kind: str, snapshot: Snapshot, context: int) -> tuple[Chunk, ...]:
+    """Return the chunks of SNAPSHOT, the text of a source of KIND (V2, V4).
+
+    CONTEXT is how many lines in front of an error go with it in a CI log.
+    """
     match kind:
         case "output":
-            return _cut_output(snapshot)
+            return _cut_output(snapshot, context)
         case "log":
-            return runs.parse_log(snapshot.text)
+            return runs.parse_log(snapshot.text, context)
         case "run":
             return (Chunk(0, len(snapshot.text)),)
         case _:
             return chunking.cut_snapshot(snapshot)
 
 
-def _cut_output(snapshot: Snapshot) -> tuple[Chunk, ...]:
+def log_context(reader: Reader) -> int:
+    """Return the stored setting of how many lines go with an error; the default if unreadable."""
+    with suppress(StoreError):
+        return in_use(reader.settings())["log.context"]
+    return runs.CONTEXT
+
+
+def _cut_output(snapshot: Snapshot, context: int) -> tuple[Chunk, ...]:
     text, tool = snapshot.text, snapshot.spans[0].tool if snapshot.spans else ""
     if not runs.is_log(text):
         return chunking.cut_output(text, tool)
-    errors = [chunk for chunk in runs.parse_log(text) if chunk.name.startswith("error")]
+    named = runs.parse_log(text, context)
+    errors = [chunk for chunk in named if chunk.name.startswith("error")]
     whole = [chunk for chunk in chunking.cut_output(text, tool) if not chunk.name]
     return (*whole, *(msgspec.structs.replace(chunk, tool=tool) for chunk in errors))
 
@@ -369,9 +278,11 @@ def learn_file(store: Store, index: Index, path: Path, *, chosen: bool) -> list[
         return []
     with store.read() as reader:
         live = reader.conversation(chat.conversation) if chat.conversation else None
-    if live is not None and not live.forgotten and live.next_seq > 1:
-        return [*learn_outputs(store, index, live.id), learn_conversation(store, index, live.id)]
     owner = owner_of(str(path))
+    if live is not None and not live.forgotten and live.next_seq > 1:
+        drop_sources(store, index, owner)  # learned before the mode was on, it would be found twice
+        store.forget_sources(owner)
+        return [*learn_outputs(store, index, live.id), learn_conversation(store, index, live.id)]
     draft = Source(
         id=f"f{owner[:12]}", owner=owner, kind="file", events=(), chunks=(),
         learner=chunking.LEARNER, title=chat.snapshot.title, path=str(path), at=stat.st_mtime,
@@ -430,14 +341,17 @@ def _learn(store: Store, index: Index, draft: Source, snapshot: Snapshot) -> Lea
     while True:
         with store.read() as reader:
             before = reader.source(draft.owner, draft.id)
+            context = log_context(reader)
         if before is not None and before.version > draft.version:
             return _learned(before, changed=False)
         same = before is not None and before.events == events and before.learner == draft.learner
-        chunks = before.chunks if before is not None and same else cut(draft.kind, snapshot)
+        chunks = (
+            before.chunks if before is not None and same else cut(draft.kind, snapshot, context)
+        )
         source = msgspec.structs.replace(draft, events=events, chunks=chunks)
         if source == before or _put(store, source, before, objects):
             break
-    _index(store, index, source, before)
+    index_source(store, index, source, before)
     return _learned(source, changed=not same)
 
 
@@ -475,148 +389,6 @@ def _must_live(writer: Writer, source: Source) -> None:
             raise UnknownConversation(f"no conversation {source.owner}")
 
 
-# The index
-
-
-def stamp(source: Source) -> bytes:
-    """Return what tells whether SOURCE is indexed as it is now."""
-    return digest("blob", msgspec.msgpack.encode((source.events, source.chunks)))[:16]
-
-
-def _entry(source: Source) -> Entry:
-    live = source.kind in {"conversation", "output"}
-    return Entry(
-        owner=source.owner, id=source.id, stamp=stamp(source), kind=source.kind, time=source.at,
-        conversation=source.owner if live else "",
-    )  # fmt: skip
-
-
-def _index(store: Store, index: Index, source: Source, before: Source | None) -> None:
-    """Tell the index what of SOURCE is new beside BEFORE; chunks in the same place stay.
-
-    All of it is new to an index that has not BEFORE: where that was learned while the index could
-    not be written, or was made anew, or by a process that was killed.
-    """
-    key = (source.owner, source.id)
-    held = index.stamps().get(key) if before else None
-    if before and held == stamp(source) and before.at == source.at:
-        return
-    kept: set[int] = set()
-    removed: list[Document] | None = [] if held is None else None
-    with store.read() as reader:
-        if before and held == stamp(before):
-            with suppress(UnknownObject, DamagedObject):
-                kept = _kept(source, before)
-                removed = documents(reader, before, _others(before, kept))
-        if removed is None:
-            kept = set()
-        added = documents(reader, source, _others(source, kept))
-    if removed is None:
-        index.drop(*key, None)
-    _update(store, index, source, added, removed or ())
-
-
-def _update(
-    store: Store,
-    index: Index,
-    source: Source,
-    added: Sequence[Document],
-    removed: Sequence[Document] = (),
-) -> None:
-    """Tell the index of SOURCE, and to let go of it if it was forgotten before that."""
-    index.update(_entry(source), added, removed)
-    with store.read() as reader:
-        forgotten = reader.source(source.owner, source.id) is None
-    if forgotten:
-        index.drop(source.owner, source.id, added)
-
-
-def _add(store: Store, index: Index, source: Source) -> None:
-    """Index all of SOURCE, verified: nothing of one whose chunks do not rebuild its text (V1).
-
-    `check` names that one; the index knows it, so that it lacks nothing.
-    """
-    try:
-        with store.read() as reader:
-            fault = _fault(read_text(reader, source), source.chunks)
-            numbers = range(0 if fault else len(source.chunks))
-            added = documents(reader, source, numbers)
-    except (UnknownObject, DamagedObject):
-        added = []
-    _update(store, index, source, added)
-
-
-def _others(source: Source, kept: set[int]) -> list[int]:
-    return [number for number in range(len(source.chunks)) if number not in kept]
-
-
-def _kept(source: Source, before: Source) -> set[int]:
-    """Return the numbers of the chunks that are the same, text and place, in both."""
-    common = 0
-    for ours, theirs in zip(source.events, before.events, strict=False):
-        if (ours.text, ours.kind, ours.tool) != (theirs.text, theirs.kind, theirs.tool):
-            break
-        common += ours.chars
-    pairs = zip(source.chunks, before.chunks, strict=False)
-    return {n for n, (ours, theirs) in enumerate(pairs) if ours == theirs and ours.end <= common}
-
-
-def index_sources(store: Store, index: Index, owner: str) -> None:
-    """Index all sources of OWNER that came into the store otherwise than by learning."""
-    stamps = index.stamps()
-    with store.read() as reader:
-        found = [s for s in reader.sources(owner) if stamps.get((owner, s.id)) != stamp(s)]
-    for source in found:
-        _add(store, index, source)
-
-
-def drop_sources(store: Store, index: Index, owner: str) -> None:
-    """Take all sources of OWNER out of the index: before the store forgets them, and once more
-    afterwards, for what was learned in between.
-    """
-    with store.read() as reader:
-        for source in list(reader.sources(owner)):
-            with suppress(UnknownObject, DamagedObject):
-                gone = documents(reader, source, range(len(source.chunks)))
-                index.drop(source.owner, source.id, gone)
-    for key in index.stamps():
-        if key[0] == owner:
-            index.drop(*key, None)
-
-
-def begin(store: Store, index: Index) -> None:
-    """Say of a new index that it lacks nothing, where nothing was learned yet."""
-    if index.needs_rebuild:
-        with store.read() as reader:
-            empty = next(reader.sources(), None) is None
-        if empty:
-            index.clear()
-
-
-def reconcile(store: Store, index: Index) -> Iterator[None]:
-    """Make the index agree with the store, one source a step; make it anew where it must be."""
-    if index.needs_rebuild:
-        index.clear()
-    stamps = index.stamps()
-    with store.read() as reader:
-        wanted = {(source.owner, source.id): stamp(source) for source in reader.sources()}
-    for key, value in stamps.items():
-        if wanted.get(key) != value:
-            index.drop(*key, None)
-            yield
-    if index.needs_rebuild:
-        index.clear()
-        stamps = {}
-    for key, value in wanted.items():
-        if stamps.get(key) == value:
-            continue
-        with store.read() as reader:
-            source = reader.source(*key)
-        if source is not None:
-            _add(store, index, source)
-            yield
-
-
 def waiting(store: Store) -> list[str]:
     """Return the conversations that have something to learn, the last used first.
 
@@ -641,88 +413,3 @@ def waiting(store: Store) -> list[str]:
             )
         ]
     return [record.id for record in sorted(records, key=lambda record: -record.used)]
-
-
-# Checking
-
-
-class Cut(NamedTuple):
-    """How the stored texts are cut, over all sources: `views` are the texts that vectors are of."""
-
-    snapshots: int
-    rebuilt: int
-    chunks: int
-    views: tuple[int, ...]
-
-    def figures(self) -> dict[str, int]:
-        """Return what a table shows of it, in code points."""
-        long = [size for size in self.views if size]
-        return {
-            "snapshots": self.snapshots,
-            "snapshots rebuilt": self.rebuilt,
-            "chunks": self.chunks,
-            "characters embedded": sum(self.views),
-            "median view": int(statistics.median(long)) if long else 0,
-            "largest view": max(long, default=0),
-        }
-
-
-def recut(store: Store) -> tuple[Cut, Cut]:
-    """Return how all sources are cut, and how they would be now; nothing is written (V1, V2)."""
-    old, new = Cut(0, 0, 0, ()), Cut(0, 0, 0, ())
-    with store.read() as reader:
-        for source in reader.sources():
-            try:
-                snapshot = snapshot_of(reader, source)
-            except (UnknownObject, DamagedObject):
-                snapshot = None
-            old = _counted(old, snapshot, source.chunks)
-            new = _counted(new, snapshot, cut(source.kind, snapshot) if snapshot else ())
-    return old, new
-
-
-def snapshot_of(reader: Reader, source: Source) -> Snapshot:
-    """Return the snapshot that SOURCE was cut from; raise as `read_text`."""
-    ends = list(accumulate((event.chars for event in source.events), initial=0))
-    spans = tuple(
-        Span(start, start + e.chars, e.kind, e.tool, e.call, e.row, e.at)
-        for start, e in zip(ends, source.events, strict=False)
-    )
-    return Snapshot(text=read_text(reader, source), spans=spans, title=source.title)
-
-
-def _counted(cut: Cut, snapshot: Snapshot | None, chunks: Sequence[Chunk]) -> Cut:
-    if snapshot is None:
-        return cut._replace(snapshots=cut.snapshots + 1)
-    text = snapshot.text
-    views = tuple(
-        len(views_of.embedded_text(text[chunk.start : chunk.end], whole=chunk.whole))
-        for chunk in chunks
-    )
-    return Cut(
-        cut.snapshots + 1,
-        cut.rebuilt + (not _fault(text, chunks)),
-        cut.chunks + len(chunks),
-        cut.views + views,
-    )
-
-
-def find_faults(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield (source id, fault) for each source whose chunks do not rebuild its text (V1)."""
-    with store.read() as reader:
-        for source in reader.sources():
-            try:
-                fault = _fault(read_text(reader, source), source.chunks)
-            except (UnknownObject, DamagedObject) as error:
-                fault = str(error)
-            if fault:
-                yield source.id, fault
-
-
-def _fault(text: str, chunks: Sequence[Chunk]) -> str:
-    plain = [chunk for chunk in chunks if not chunk.name] or chunks
-    try:
-        rebuilt = chunking.rebuild(plain, lambda start, end: text[start:end])
-    except DamagedObject as error:
-        return str(error)
-    return "" if rebuilt == text else "its chunks do not rebuild its text"

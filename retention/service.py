@@ -23,7 +23,7 @@ from retention import (
     answering,
     archives,
     handover,
-    learning,
+    indexing,
     lifecycle,
     planning,
     settling,
@@ -387,7 +387,7 @@ class Service:
             as_new=self.random_id if params.as_new else None,
         )  # fmt: skip
         if self._indexed():
-            learning.index_sources(self.store, self.index(), found.record.id)
+            indexing.index_sources(self.store, self.index(), found.record.id)
         self._note(found.record.id)
         return ConversationImported(id=found.record.id, created=found.created, rows=found.rows)
 
@@ -407,7 +407,7 @@ class Service:
             if self._indexed():
                 for id in told.conversations:
                     self._unindex(id)  # what was learned in between
-                    learning.index_sources(self.store, self.index(), id)  # of those used meanwhile
+                    indexing.index_sources(self.store, self.index(), id)  # of those used meanwhile
                 purged = self.index().purge()
         kinds = (
             Kind(kind=kind, objects=count, bytes=size)
@@ -912,7 +912,7 @@ class Service:
         with self._opening:
             if self._index is None:
                 index = Index.open(self.store.path / INDEX, self._embedder())
-                learning.begin(self.store, index)
+                indexing.begin(self.store, index)
                 self._index = index
             return self._index
 
@@ -928,7 +928,7 @@ class Service:
         more afterwards, for what was learned in between.
         """
         if self._indexed():
-            learning.drop_sources(self.store, self.index(), owner)
+            indexing.drop_sources(self.store, self.index(), owner)
 
     def _handed(self, text: str) -> tuple[str, File | None]:
         """Return TEXT for an answer, or the file that it is handed over in when it is large."""

@@ -20,6 +20,7 @@ class Setting(NamedTuple):
 SETTINGS: dict[str, Setting] = {
     "reload.budget": Setting(24_000, 83, 200_000, "code points of an evidence section"),
     "reload.rows": Setting(1_000, 289, 10_000, "tool results that are looked at for one"),
+    "log.context": Setting(3, 1, 1_000, "lines in front of an error that go with it, in CI logs"),
     "keep.days": Setting(0, 0, 36_500, "after which unused conversations go with `gc`; 0: never"),
 }
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from retention import learning
+from retention import indexing, learning, sources
 from retention.errors import DamagedObject, RetentionError, UnknownConversation, UnknownObject
 from retention.index import Index
 from retention.store import Store
@@ -88,7 +88,7 @@ class Worker:
         yield from self._follow(index)
 
     def _catch_up(self, index: Index) -> Iterator[None]:
-        yield from learning.reconcile(self._store, index)
+        yield from indexing.reconcile(self._store, index)
         for id in learning.waiting(self._store):
             yield from self._learn(index, id)
 
@@ -98,7 +98,7 @@ class Worker:
                 yield from self._learn(index, id)
             if self._behind or index.needs_rebuild:
                 self._behind = False
-                yield from learning.reconcile(self._store, index)
+                yield from indexing.reconcile(self._store, index)
             elif index.embed_some(self._read, BATCH):
                 yield
             elif id := self._next(block=True):
@@ -107,7 +107,7 @@ class Worker:
                 return
 
     def _read(self, owner: str, id: str, number: int) -> str | None:
-        return learning.read_chunk(self._store, owner, id, number)
+        return sources.read_chunk(self._store, owner, id, number)
 
     def _learn(self, index: Index, id: str) -> Iterator[None]:
         try:

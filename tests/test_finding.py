@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retention import finding, learning
+from retention import finding, indexing, sources
 from retention.errors import InvalidParams, UnknownConversation, UnknownObject
 from retention.evidence import causes
 from retention.finding import LISTED
@@ -156,6 +156,29 @@ def test_filters_by_tool_kind_and_time(chat: Adapter, tmp_path: Path) -> None:
     assert search(chat, "numbat", until=0.5).hits == ()
 
 
+def test_when_something_was_said_counts_not_when_its_chat_was_used_last(
+    chat: Adapter, tmp_path: Path
+) -> None:
+    """A chat of years is used today; what was said in it is as old as it is."""
+    now = 1_000.0
+    chat.service.clock = lambda: now
+    chat.send(message("the numbat " + "was seen " * 800))
+    chat.end(assistant("noted"))
+    now = 5_000.0
+    chat.send(message("the numbat " + "was seen " * 800), assistant("noted"),
+              message("and the numbat left " + "for good " * 800))  # fmt: skip
+    chat.end(assistant("noted"))
+    chat.call("evidence/learn", conversation=chat.id)
+
+    def times(**filters: float) -> list[float]:
+        return sorted(hit.time for hit in search(chat, "numbat", mode="lexical", **filters).hits)
+
+    assert times() == [1_000.0, 5_000.0]
+    assert 1_000.0 in times(until=2_000.0)  # a passage that goes on later counts on both sides
+    assert times(since=2_000.0) == [5_000.0]
+    assert times(until=500.0) == times(since=6_000.0) == []
+
+
 def test_many_hits_are_handed_over_in_a_file(chat: Adapter, tmp_path: Path) -> None:
     directory = tmp_path / "handover"
     directory.mkdir(mode=0o700)
@@ -175,7 +198,7 @@ def test_an_answer_of_an_index_that_lacks_something_says_so(chat: Adapter, tmp_p
         learn_file(chat, tmp_path / f"{n}.txt", f"numbat {n}\n")
     index = chat.service.index()
     index.clear()
-    steps = learning.reconcile(chat.store, index)
+    steps = indexing.reconcile(chat.store, index)
     next(steps)
     found = search(chat, "numbat")
     assert (len(found.hits), "1 of 3 sources" in found.note) == (1, True)
@@ -284,7 +307,7 @@ def test_sources_are_listed_the_newest_first(chat: Adapter, tmp_path: Path) -> N
     listed = chat.call("evidence/sources")
 
     assert [item.source for item in listed.sources] == [
-        file, learning.conversation_source(chat.id)
+        file, sources.conversation_source(chat.id)
     ]  # fmt: skip
     assert (listed.total, listed.waiting) == (2, 0)
     assert [s.kind for s in chat.call("evidence/sources", kind="file").sources] == ["file"]
@@ -425,7 +448,7 @@ def test_settings_have_defaults_ranges_and_names(chat: Adapter) -> None:
     chat.call("settings/change", change={"reload.budget": 0})
 
     assert chat.call("settings/change").settings == {
-        "reload.budget": 24_000, "reload.rows": 289, "keep.days": 0
+        "reload.budget": 24_000, "reload.rows": 289, "log.context": 3, "keep.days": 0
     }  # fmt: skip
 
 

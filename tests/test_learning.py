@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retention import learning
+from retention import indexing, learning, rechunking, sources
 from retention.digest import digest
 from retention.errors import InvalidParams, StoreError, UnknownConversation, UnknownObject
 from retention.evidence import chunking
@@ -81,7 +81,7 @@ def text(store: Store, id: str) -> str:
     with store.read() as reader:
         found = reader.find_source(id)
         assert found is not None
-        return learning.read_text(reader, found)
+        return sources.read_text(reader, found)
 
 
 def search(chat: Adapter, query: str, **params: Any) -> Any:
@@ -360,9 +360,9 @@ def test_a_text_is_learned_exactly_and_expanded_exactly(
     file.write_bytes(body)
     [learned] = learn(chat, path=str(file))
 
-    assert learning.encode(text(store, learned.source)) == body
+    assert sources.encode(text(store, learned.source)) == body
     assert learned.warnings
-    assert list(learning.find_faults(store)) == []
+    assert list(rechunking.find_faults(store)) == []
 
 
 def test_a_text_that_is_no_chat_is_left_alone_unless_it_is_named(
@@ -443,7 +443,7 @@ def test_an_index_that_was_deleted_is_made_anew(store: Store, chat: Adapter) -> 
     lost = search(chat, "Ottoline")
     assert (lost.hits, "0 of 1 sources" in lost.note) == ((), True)
 
-    for _ in learning.reconcile(store, chat.service.index()):
+    for _ in indexing.reconcile(store, chat.service.index()):
         pass
 
     found = search(chat, "Ottoline")
@@ -469,7 +469,7 @@ def test_a_source_that_its_chunks_do_not_rebuild_is_named_and_never_indexed(
     store._environment.write(lambda session: session.put(OBJECTS, lost.events[0].text, b"\x08?"))
     index = chat.service.index()
     index.clear()
-    for _ in learning.reconcile(store, index):
+    for _ in indexing.reconcile(store, index):
         pass
     found = search(chat, "numbat escaped", mode="lexical", limit=100)
 
@@ -479,9 +479,9 @@ def test_a_source_that_its_chunks_do_not_rebuild_is_named_and_never_indexed(
     assert {problem["where"] for problem in named if problem["code"] == "source"} == {
         gap.id, short.id, lost.id
     }  # fmt: skip
-    _, new = learning.recut(store)
+    _, new = rechunking.recut(store)
     assert (new.snapshots, new.rebuilt) == (4, 3)
-    assert list(learning.reconcile(store, index)) == []
+    assert list(indexing.reconcile(store, index)) == []
 
 
 def test_a_check_tells_of_which_views_the_vectors_are(
@@ -493,7 +493,7 @@ def test_a_check_tells_of_which_views_the_vectors_are(
         pytest.skip("the extra `dense` is not installed")
 
     def embed() -> int:
-        return index.embed_some(lambda *key: learning.read_chunk(store, *key), 100)
+        return index.embed_some(lambda *key: sources.read_chunk(store, *key), 100)
 
     play(chat)
     learn(chat, conversation=chat.id)
@@ -519,7 +519,7 @@ def test_what_another_process_learned_is_indexed_and_what_it_forgot_is_not(
     learn(other, conversation=other.id)
     store.forget(chat.id)
 
-    for _ in learning.reconcile(store, chat.service.index()):
+    for _ in indexing.reconcile(store, chat.service.index()):
         pass
 
     assert [hit.conversation for hit in search(chat, "Ottoline").hits] == [other.id]
@@ -550,7 +550,7 @@ def test_what_the_index_did_not_get_is_added_with_what_comes_next(
             learn(chat, conversation=chat.id)
     say(chat, *said)
     learn(chat, conversation=chat.id)
-    for _ in learning.reconcile(store, chat.service.index()):
+    for _ in indexing.reconcile(store, chat.service.index()):
         pass
 
     found = search(chat, "numbat escaped")
@@ -589,7 +589,7 @@ def test_a_source_that_another_process_left_half_indexed_is_made_anew_at_once(
     chat.service._index.close()
     chat.service._index = index
 
-    for _ in learning.reconcile(store, index):
+    for _ in indexing.reconcile(store, index):
         pass
 
     assert not index.needs_rebuild
@@ -633,13 +633,13 @@ def test_what_is_forgotten_while_the_index_is_made_anew_leaves_nothing(
         real(*arguments)
 
     monkeypatch.setattr(Index, "update", forgetting)
-    for _ in learning.reconcile(store, chat.service.index()):
+    for _ in indexing.reconcile(store, chat.service.index()):
         pass
 
     assert chat.service.index().counts().chunks == 0
 
 
-@pytest.mark.parametrize("step", ["_put", "_index", "update", "after"])
+@pytest.mark.parametrize("step", ["_put", "index_source", "update", "after"])
 def test_what_is_forgotten_while_it_is_learned_leaves_nothing(
     store: Store, chat: Adapter, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -708,7 +708,7 @@ def test_nothing_of_a_forgotten_conversation_is_left_in_any_file(
     for each in (chat, other):
         learn(chat, conversation=each.id)
     index = chat.service.index()
-    while index.embed_some(lambda *key: learning.read_chunk(store, *key), 100):
+    while index.embed_some(lambda *key: sources.read_chunk(store, *key), 100):
         pass
     vectors = index.counts().vectors
     chat.call("conversation/forget", id=chat.id)
@@ -740,7 +740,7 @@ def test_recutting_compares_and_writes_nothing(store: Store, chat: Adapter) -> N
     play(chat)
     [learned] = learn(chat, conversation=chat.id)
     before = source(store, learned.source)
-    old, new = learning.recut(store)
+    old, new = rechunking.recut(store)
 
     assert (old, new.rebuilt, new.snapshots) == (new, 1, 1)
     assert source(store, learned.source) == before
@@ -763,3 +763,86 @@ def test_an_imported_conversation_is_found_at_once(
     assert [hit.conversation for hit in search(there, "Ottoline").hits] == [chat.id]
     there.service.close()
     other.close()
+
+
+# What would be found twice
+
+
+@pytest.mark.parametrize("tool", ["search_evidence", "expand_evidence", "recall_output"])
+def test_what_our_own_tools_answered_is_not_learned_again(
+    store: Store, chat: Adapter, tool: str
+) -> None:
+    """V1: it comes from a source that is learned, and would come before that one next time."""
+    chat.send(message("search"))
+    calls = assistant(call(tool, "c1", query="wombat"))
+    chat.loop(calls, result("a marsupial named Ottoline"), response=[calls])
+    chat.end(assistant("Found."))
+    [learned] = learn(chat, conversation=chat.id)
+
+    assert "Ottoline" not in text(store, learned.source)
+    assert search(chat, "wombat").hits[0].tool == tool  # that it was asked for stays
+    assert search(chat, "Ottoline", mode="lexical").hits == ()
+
+
+def test_the_evidence_of_an_earlier_conversation_is_not_learned_again(
+    store: Store, chat: Adapter
+) -> None:
+    play(chat)
+    [old] = learn(chat, conversation=chat.id)
+    new = Adapter(store)
+    new.service.close()
+    new.service = chat.service
+    new.call("evidence/resume", conversation=new.id, source=chat.id)
+    new.send(message("go on"), sections=[section("goal", "find the platypus")])
+    new.end(assistant("yes"))
+    [learned] = learn(new, conversation=new.id)
+    told = text(store, learned.source)
+
+    assert "Prior evidence" in told
+    assert "find the platypus" in told
+    assert "Ottoline" not in told
+    assert [hit.source for hit in search(chat, "Ottoline", mode="lexical").hits] == [old.source]
+
+
+def test_a_chat_that_went_live_is_found_once(store: Store, chat: Adapter, tmp_path: Path) -> None:
+    """The file was learned before the mode was on in it."""
+    file = tmp_path / "chat.org"
+    file.write_text("Which wombat lives in the burrow?\n")
+    learn(chat, path=str(file))
+    play(chat)
+    file.write_text(f":PROPERTIES:\n:GPTEL_RETENTION_ID: {chat.id}\n:END:\nWhich wombat?\n")
+    learned = learn(chat, path=str(file))
+
+    assert [each.kind for each in learned] == ["conversation"]
+    assert [hit.kind for hit in search(chat, "wombat burrow").hits] == ["conversation"]
+    assert store.check() == ()
+
+
+def test_a_file_under_two_names_is_one_source(chat: Adapter, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("the quokka smiles\n")
+    (tmp_path / "link.txt").symlink_to(file)
+
+    ids = {learn(chat, path=str(tmp_path / name))[0].source for name in ("notes.txt", "link.txt")}
+    assert len(ids) == 1
+
+
+# Options
+
+
+def test_the_lines_that_go_with_an_error_are_a_setting(
+    store: Store, chat: Adapter, tmp_path: Path
+) -> None:
+    """V4: and the names of errors do not depend on it."""
+    lines = [f"build\tmake\t2026-01-01T00:00:{n:02}Z step {n}\n" for n in range(20)]
+    lines[12] = "build\tmake\t2026-01-01T00:00:12Z ##[error]it broke\n"
+    chunks = []
+    for number, context in (("30000000001", 3), ("30000000002", 7)):
+        chat.call("settings/change", change={"log.context": context})
+        file = tmp_path / f"{number}.failed.log"
+        file.write_text("".join(lines))
+        [learned] = learn(chat, path=str(file))
+        chunks.append(source(store, learned.source).chunks)
+
+    assert [[chunk.name for chunk in each] for each in chunks] == [["chunk1", "error1"]] * 2
+    assert [each[1].start for each in chunks] == [len("".join(lines[:9])), len("".join(lines[:5]))]

@@ -29,6 +29,7 @@ from retention.protocol import (
     SettingsNow,
 )
 from retention.rendering import render_text
+from retention.sources import encode
 from retention.store import Writer
 
 
@@ -41,6 +42,10 @@ def learn(desk: Desk, params: EvidenceLearn) -> EvidenceLearned:
     path = Path(params.path)
     if not path.is_absolute():
         raise InvalidParams(f"{params.path!r} is no absolute file name")
+    try:
+        path = path.resolve()  # one file under two names is one source
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidParams(f"{params.path!r}: {error}") from None
     return EvidenceLearned(
         sources=tuple(learning.learn_file(desk.store, desk.index(), path, chosen=params.plain))
     )
@@ -116,7 +121,7 @@ def resume(desk: Desk, params: EvidenceResume) -> EvidenceReloaded:
         record = writer.conversation(params.conversation)
         if record is None or record.forgotten:
             raise UnknownConversation(f"no conversation {params.conversation!r}")
-        evidence = writer.put_object("blob", learning.encode(made.text)) if made.text else None
+        evidence = writer.put_object("blob", encode(made.text)) if made.text else None
         writer.put_conversation(
             msgspec.structs.replace(record, version=record.version + 1, evidence=evidence)
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from retention import learning
+from retention import rechunking
 from retention.answering.desk import Desk
 from retention.inspecting import Explanation, explain, shown_object, shown_request, shown_row
 from retention.ledger import Log
@@ -55,7 +55,7 @@ def check(desk: Desk, _: Empty) -> dict[str, Any]:
     problems = [msgspec.to_builtins(problem) for problem in desk.store.check()]
     problems += [
         {"code": "source", "where": id, "detail": fault}
-        for id, fault in learning.find_faults(desk.store)
+        for id, fault in rechunking.find_faults(desk.store)
     ]
     views = desk.index().counts().views if desk.indexed() else {}
     return {"problems": problems, "views": {str(view): n for view, n in views.items()}}

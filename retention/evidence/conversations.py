@@ -13,7 +13,11 @@ from retention.digest import Digest
 from retention.evidence.snapshots import Piece, make_event
 from retention.model import EventKind, Face, Role, Row, RowId, Struct
 from retention.providers.transcript import Told
+from retention.sections import CLOSE, OPEN
 
+OWN_TOOLS = frozenset(("search_evidence", "expand_evidence", "search_output", "recall_output"))
+REPEATED = "[what was found is learned where it comes from]"
+PRIOR = "Prior evidence"  # the title of the section with what an earlier conversation found
 LABEL = 60  # code points of what stands beside a kind in a header
 
 
@@ -53,7 +57,7 @@ def tell_rows(rows: Iterable[Row], known: Known) -> list[Piece]:
             if text is None:
                 pieces += known.learned(row.id)
                 continue
-            body = make_event(EventKind.DELIVERY, text.decode("utf-8", "replace"))
+            body = make_event(EventKind.DELIVERY, _once(text.decode("utf-8", "replace")))
             pieces.append(Piece(EventKind.DELIVERY, body, row=row.id, at=at))
             continue
         raw = known.read(row.exact)
@@ -72,7 +76,8 @@ def tell_rows(rows: Iterable[Row], known: Known) -> list[Piece]:
                 call = calls.get(each.id) if each.id is not None else None
                 if call is None and waiting:
                     call = waiting.pop(0)
-                pieces.append(_piece(each.kind, _pointed(each.text, known.stored), call, row, at))
+                body = REPEATED if call and call.tool in OWN_TOOLS else each.text
+                pieces.append(_piece(each.kind, _pointed(body, known.stored), call, row, at))
             else:
                 kind = EventKind.TEXT if row.role is Role.SYSTEM else each.kind
                 pieces.append(_piece(kind, each.text, None, row, at))
@@ -96,6 +101,14 @@ def _pointed(text: str, stored: Mapping[str, str]) -> str:
     if name is None and stripped[:1] == "[":  # as a page of an output begins
         name = next((id for id in stored.values() if stripped.startswith(f"[{id}:")), None)
     return text if name is None else f"[output {name}, stored whole]"
+
+
+_PRIOR = re.compile(rf"({re.escape(OPEN)}\n# {PRIOR}\n)(?:(?!{re.escape(CLOSE)}).)*", re.DOTALL)
+
+
+def _once(delivery: str) -> str:
+    """Return the text of a DELIVERY without what another source says: it would be found twice."""
+    return _PRIOR.sub(rf"\g<1>{REPEATED}\n", delivery)
 
 
 _POINTER = re.compile(r"\[output (o[0-9a-f]+), stored whole\]")

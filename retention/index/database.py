@@ -48,8 +48,8 @@ CREATE TABLE sources (
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, number INTEGER NOT NULL,
     name TEXT NOT NULL, kind TEXT NOT NULL, tool TEXT NOT NULL, start INTEGER NOT NULL,
-    end INTEGER NOT NULL, whole INTEGER NOT NULL, marks TEXT NOT NULL, digest BLOB NOT NULL,
-    model TEXT, view INTEGER,
+    end INTEGER NOT NULL, whole INTEGER NOT NULL, marks TEXT NOT NULL, first REAL NOT NULL,
+    last REAL NOT NULL, digest BLOB NOT NULL, model TEXT, view INTEGER,
     UNIQUE (source, number));
 CREATE VIRTUAL TABLE words USING fts5(body, parts, content='', tokenize='unicode61');
 CREATE TABLE vectors (

@@ -15,7 +15,8 @@ class Filters(NamedTuple):
     """What may be found.  `conversation` comes first, or with `only` alone.
 
     `kind` is that of an event in a chunk or that of its source, `tool` what was called or answered
-    in it; empty values limit nothing.
+    in it; `since` and `until` limit when what is in it was, or else its source.  Empty values limit
+    nothing.
     """
 
     conversation: str = ""
@@ -32,8 +33,8 @@ class Filters(NamedTuple):
             (self.only, "s.conversation = ?", self.conversation),
             (self.tool, "instr(c.marks, ?)", tool_mark(self.tool)),
             (self.kind, "instr(c.marks, ?)", kind_mark(self.kind)),
-            (self.since, "s.time >= ?", self.since),
-            (self.until, "s.time <= ?", self.until),
+            (self.since, "coalesce(nullif(c.last, 0), s.time) >= ?", self.since),
+            (self.until, "coalesce(nullif(c.first, 0), s.time) <= ?", self.until),
             (self.owner, "s.owner = ?", self.owner),
         )
         used = [(sql, value) for wanted, sql, value in conditions if wanted]

@@ -26,6 +26,9 @@ class Entry(NamedTuple):
 class Document(NamedTuple):
     """A chunk of a source: its number there, its exact text, and the kinds and tools of all the
     events that are in it, where these are more than the chunk's own.
+
+    `first` and `last` are when the earliest and the latest of them were, in seconds since the
+    epoch; 0 where only the time of the source is known.
     """
 
     number: int
@@ -33,6 +36,8 @@ class Document(NamedTuple):
     text: str
     kinds: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
+    first: float = 0.0
+    last: float = 0.0
 
 
 class Waiting(NamedTuple):
@@ -100,7 +105,8 @@ def update_source(
         chunk = document.chunk
         fields = (
             source, document.number, chunk.name, chunk.kind.value, chunk.tool, chunk.start,
-            chunk.end, chunk.whole, _marks(entry, document), text_digest(document.text),
+            chunk.end, chunk.whole, _marks(entry, document), document.first, document.last,
+            text_digest(document.text),
         )  # fmt: skip
         row = db.execute(_PUT_CHUNK, fields).fetchone()[0]
         db.execute(_ADD_WORDS, (row, *_columns(entry.id, document)))
@@ -176,8 +182,9 @@ ON CONFLICT (owner, name) DO UPDATE SET stamp = excluded.stamp, kind = excluded.
 RETURNING id
 """
 _PUT_CHUNK: Final = """
-INSERT INTO chunks (source, number, name, kind, tool, start, end, whole, marks, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+INSERT INTO chunks
+    (source, number, name, kind, tool, start, end, whole, marks, first, last, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
 """
 _TAKE_CHUNK: Final = """
 DELETE FROM chunks WHERE source = ? AND number = ? RETURNING id, name, digest
