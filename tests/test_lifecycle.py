@@ -575,6 +575,25 @@ def test_history_that_is_collected_while_a_request_with_it_goes_out_is_no_damage
         assert store.check() == ()
 
 
+def test_a_chat_that_was_put_back_elsewhere_goes_on_with_all_its_texts(
+    store: Store, chat: Adapter, tmp_path: Path
+):
+    """Z2, L5: the command line forgets it and imports an older state."""
+    history = talk(chat, [(U1, A1)])
+    chat.call("conversation/export", id=chat.id, file=str(tmp_path / "chat.zip"))
+    for prompt, answer in ((U2, A2), (U3, A3)):
+        chat.send(*history, prompt)
+        chat.end(answer)
+        history += [prompt, answer]
+
+    store.forget(chat.id)
+    chat.call("conversation/import", file=str(tmp_path / "chat.zip"))
+    sent = chat.send(*history, U4)
+
+    assert sent.texts()[-3:] == ["prompt 3", "answer 3", "prompt 4"]
+    assert store.check() == ()
+
+
 @pytest.mark.parametrize("collected", ["before", "between", "never"])
 def test_a_part_of_retired_history_that_is_sent_again_has_its_texts(
     store: Store, chat: Adapter, collected: str
