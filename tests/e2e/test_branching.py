@@ -15,53 +15,25 @@ from tests.e2e.chat import (
     MODES,
     Chat,
     accepted,
-    array,
     blocks,
     is_prefix,
     observe,
-    strings,
 )
 from tests.e2e.emacs import Emacs, start_emacs
+from tests.e2e.reasoned import ENDINGS, SAVE, STRICT, answer, has, work
 from tests.loopback import Loopback
 from tests.loopback.recorder import Recorded
 from tests.loopback.strictness import Strictness
 
 SECTIONS = ("weather", "rules")
-STRICT = Strictness(
-    exact=True, thinking="required", strict_ids=True, strict_reasoning=True,
-    strict_signatures=True, exclusive_content=False,
-)  # fmt: skip
 # What gptel builds itself has no reasoning, so it is none of what the provider issued.
 LENIENT = Strictness(strict_ids=True, exclusive_content=False)
-# gptel reads no content lists, in which Mistral's reasoning comes; chat has none at all.
-THINKING = tuple(api for api in APIS if api not in {"mistral", "openai"})
-ENDINGS = {"org-mode": "org", "markdown-mode": "md", "text-mode": "txt"}
-SAVE = "(let ((inhibit-message t)) (save-buffer))"
 
 
 @pytest.fixture(autouse=True)
 def strict(provider: Loopback) -> None:
     """Have the provider check everything, whatever the test before asked for."""
     provider.strictness, provider.chunk = STRICT, 7
-
-
-def work(api: str, *paths: str) -> dict[str, Any]:
-    """Return a response: reasoning where the API has it, text, and a call of `read` for each."""
-    calls = [{"name": "read", "args": {"path": path}} for path in paths]
-    return {"text": "Let me **look**. ", "calls": calls} | thought(api, f"What is in {paths[0]}?")
-
-
-def answer(api: str, text: str) -> dict[str, Any]:
-    return {"text": text} | thought(api, "That is all.")
-
-
-def thought(api: str, text: str) -> dict[str, str]:
-    return {"reasoning": text} if api in THINKING else {}
-
-
-def has(request: Recorded, text: str) -> bool:
-    """Whether TEXT stands anywhere in the conversation of a request."""
-    return any(text in value for element in array(request) for value in strings(element))
 
 
 def cause(chat: Chat) -> str:

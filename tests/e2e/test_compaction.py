@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,48 +21,21 @@ from tests.e2e.chat import (
     strings,
 )
 from tests.e2e.emacs import Emacs, start_emacs
+from tests.e2e.reasoned import ENDINGS, SAVE, STRICT, answer, has, work
 from tests.loopback import Loopback
 from tests.loopback.recorder import Recorded
-from tests.loopback.strictness import Strictness
 
 SECTIONS = ("weather", "rules")
-STRICT = Strictness(
-    exact=True, thinking="required", strict_ids=True, strict_reasoning=True,
-    strict_signatures=True, exclusive_content=False,
-)  # fmt: skip
-# gptel reads no content lists, in which Mistral's reasoning comes; chat has none at all.
-THINKING = tuple(api for api in APIS if api not in {"mistral", "openai"})
 SUMMARY = "The user had **aa** and `bb` read"
 EDITED = ", and knows it."  # what the user adds to the summary
 OFFERED = "# What was said"  # a heading of what a model is asked to summarize
 REQUEST = "Summarize our conversation so far."
-ENDINGS = {"org-mode": "org", "markdown-mode": "md", "text-mode": "txt"}
-SAVE = "(let ((inhibit-message t)) (save-buffer))"
 
 
 @pytest.fixture(autouse=True)
 def strict(provider: Loopback) -> None:
     """Have the provider check everything."""
     provider.strictness, provider.chunk = STRICT, 7
-
-
-def work(api: str, *paths: str) -> dict[str, Any]:
-    """Return a response: reasoning where the API has it, text, and a call of `read` for each."""
-    calls = [{"name": "read", "args": {"path": path}} for path in paths]
-    return {"text": "Let me **look**. ", "calls": calls} | thought(api, f"What is in {paths[0]}?")
-
-
-def answer(api: str, text: str) -> dict[str, Any]:
-    return {"text": text} | thought(api, "That is all.")
-
-
-def thought(api: str, text: str) -> dict[str, str]:
-    return {"reasoning": text} if api in THINKING else {}
-
-
-def has(request: Recorded, text: str) -> bool:
-    """Whether TEXT stands anywhere in the conversation of a request."""
-    return any(text in value for element in array(request) for value in strings(element))
 
 
 def talk(chat: Chat) -> list[Recorded]:
