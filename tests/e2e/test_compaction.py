@@ -49,7 +49,7 @@ def talk(chat: Chat) -> list[Recorded]:
 def until(emacs: Emacs, condition: str) -> None:
     """Let Emacs run until CONDITION, a form, is true there."""
     assert emacs.eval(
-        f"(let ((end (+ (float-time) 10))) (while (and (not {condition}) (< (float-time) end))"
+        f"(let ((end (+ (float-time) 30))) (while (and (not {condition}) (< (float-time) end))"
         f" (accept-process-output nil 0.02)) (and {condition} t))"
     ), condition
 
