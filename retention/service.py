@@ -8,10 +8,12 @@ loaded logs) is a cache that a restart may lose: a lost state answers `resync`, 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -134,6 +136,7 @@ MAX_CHECKED = 256  # newest elements that are checked against the published rule
 MAX_PAGE = 4_000_000  # code points of an output that the user gets at a time
 MAX_TRIES = 8  # of a commit whose conversation another process keeps writing to
 
+_log = logging.getLogger(__name__)
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 
@@ -387,7 +390,8 @@ class Service:
             as_new=self.random_id if params.as_new else None,
         )  # fmt: skip
         if self._indexed():
-            indexing.index_sources(self.store, self.index(), found.record.id)
+            with _tolerated():
+                indexing.index_sources(self.store, self.index(), found.record.id)
         self._note(found.record.id)
         return ConversationImported(id=found.record.id, created=found.created, rows=found.rows)
 
@@ -405,10 +409,12 @@ class Service:
                 self._leave(id)
             freed = lifecycle.collect(self.store, limits)
             if self._indexed():
-                for id in told.conversations:
-                    self._unindex(id)  # what was learned in between
-                    indexing.index_sources(self.store, self.index(), id)  # of those used meanwhile
-                purged = self.index().purge()
+                purged = False
+                with _tolerated():
+                    for id in told.conversations:
+                        self._unindex(id)  # what was learned in between
+                        indexing.index_sources(self.store, self.index(), id)  # of those used since
+                    purged = self.index().purge()
         kinds = (
             Kind(kind=kind, objects=count, bytes=size)
             for kind, (count, size) in sorted(freed.objects.items())
@@ -928,7 +934,8 @@ class Service:
         more afterwards, for what was learned in between.
         """
         if self._indexed():
-            indexing.drop_sources(self.store, self.index(), owner)
+            with _tolerated():
+                indexing.drop_sources(self.store, self.index(), owner)
 
     def _handed(self, text: str) -> tuple[str, File | None]:
         """Return TEXT for an answer, or the file that it is handed over in when it is large."""
@@ -1002,6 +1009,15 @@ def identity_digest(identity: Identity) -> Digest:
 def _epoch(record: Conversation) -> tuple[float, int]:
     """Return what a state is of: one forgotten conversation is not the next with its id."""
     return record.created, record.epoch
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    """Let an index that cannot be used keep nothing from the store: it agrees at the next start."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("%s", error)
 
 
 def _step(record: Conversation, identity: Digest) -> int:

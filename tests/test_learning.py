@@ -765,6 +765,29 @@ def test_an_imported_conversation_is_found_at_once(
     other.close()
 
 
+@pytest.mark.parametrize("step", ["drop_sources", "index_sources"])
+def test_an_index_that_cannot_be_used_keeps_nothing_from_the_store(
+    store: Store, chat: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It follows the store, and agrees with it again at the next start."""
+    play(chat)
+    learn(chat, conversation=chat.id)
+    file = tmp_path / "chat.zip"
+    chat.call("conversation/export", id=chat.id, file=str(file))
+
+    def broken(*_: object) -> None:
+        raise StoreError("search index: disk I/O error")
+
+    monkeypatch.setattr(indexing, step, broken)
+    chat.call("conversation/forget", id=chat.id)
+    assert chat.call("conversation/import", file=str(file)).created
+    monkeypatch.undo()
+    for _ in indexing.reconcile(store, chat.service.index()):
+        pass
+
+    assert [hit.conversation for hit in search(chat, "Ottoline").hits] == [chat.id]
+
+
 # What would be found twice
 
 

@@ -31,7 +31,7 @@ FILE_MODE: Final = 0o600  # rule Z2
 PAGE: Final = 4_096  # bytes; SQLite takes what a last page lacks for zeros
 PATIENCE: Final = 5.0  # seconds to wait for another process
 APPLICATION: Final = 0x67707472  # "gptr"
-VERSION: Final = 1  # of the tables, and of what is done to a text before it is indexed
+VERSION: Final = 2  # of the tables, and of what is done to a text before it is indexed
 
 T = TypeVar("T")
 
