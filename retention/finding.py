@@ -92,14 +92,13 @@ def search(store: Store, index: Index, asked: EvidenceSearch) -> Found:
     with store.read() as reader:
         sources = _Sources(reader)
         hits = tuple(hit for match in matches if (hit := _hit(sources, match, words)))
-        all_sources = reader.source_count()
-    counts = index.counts()
-    lacking = index.needs_rebuild or counts.sources < all_sources
-    note = (
-        UNFINISHED.format(sources=counts.sources, all=all_sources)
-        if lacking
-        else _note(counts, hits, filters, dense=index.dense)
-    )
+    indexed, there_are = index.source_count(), store.source_count()
+    lacking = index.needs_rebuild or indexed < there_are
+    note = ""
+    if lacking:
+        note = UNFINISHED.format(sources=indexed, all=there_are)
+    elif not hits:
+        note = _note(index.counts(), filters, dense=index.dense)
     if len(query) < len(asked.query):
         note = " ".join(filter(None, (CUT.format(size=MAX_QUERY), note)))
     return Found(hits, note, lacking)
@@ -161,12 +160,10 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
     )
 
 
-def _note(counts: Counts, hits: Sequence[Hit], filters: Filters, *, dense: bool) -> str:
-    """Return what is to be said of HITS, found in an index that has COUNTS and lacks nothing."""
+def _note(counts: Counts, filters: Filters, *, dense: bool) -> str:
+    """Return what is to be said where an index with COUNTS, which lacks nothing, has no hit."""
     if not counts.chunks:
         return EMPTY
-    if hits:
-        return ""
     limited = filters.only or filters.tool or filters.kind or filters.since or filters.until
     text = NOTHING.format(
         chunks=counts.chunks, sources=counts.sources,

@@ -396,12 +396,14 @@ def _replay(build: Builder, fragment: Fragment, view: View, *, filled: bool) -> 
 
     FILLED: what was recorded before the model reasoned gets what the API demands since (G4).
     """
-    before, thought = build.prefix, build.thought
     origins = [row.origin for row in fragment.rows if row.reasoned]
-    valid = build.seed is None or all(
-        origin and origin.prefix == before and thought in (START, origin.thought)
-        for origin in origins
-    )
+    valid = True
+    if build.seed is not None and origins:
+        before, thought = build.prefix, build.thought
+        valid = all(
+            origin and origin.prefix == before and thought in (START, origin.thought)
+            for origin in origins
+        )
     if not valid:
         build.reasons.append(Reason(code="reasoning_dropped", detail="the history changed"))
     at = len(build.items)

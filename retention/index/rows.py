@@ -84,6 +84,12 @@ def _ask_for_rebuild(db: sqlite3.Connection) -> None:
     db.execute("UPDATE state SET needs_rebuild = 1")
 
 
+def source_count(db: sqlite3.Connection) -> int:
+    """Return how many sources there are."""
+    found: int = db.execute("SELECT count(*) FROM sources").fetchone()[0]
+    return found
+
+
 def stamps(db: sqlite3.Connection) -> dict[tuple[str, str], bytes]:
     """Return the stamp of each source by its owner and id."""
     rows = db.execute("SELECT owner, name, stamp FROM sources")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from retention.store.checking import Problem, find_problems
 from retention.store.collecting import Freed, collect
-from retention.store.environment import MAP_SIZE, MAX_MAP_SIZE, Environment
+from retention.store.environment import MAP_SIZE, MAX_MAP_SIZE, Environment, Moment
 from retention.store.forgetting import finish, forget, forget_sources
 from retention.store.records import Reader, Writer
 
@@ -27,6 +27,7 @@ class Store:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        self._sources: tuple[Moment, int] | None = None
         self.path = environment.root
 
     @classmethod
@@ -38,6 +39,14 @@ class Store:
         Raise StoreVersionError for a newer format, StoreFull without space, else StoreError.
         """
         return cls(Environment(path.expanduser().resolve(), map_size, max_map_size))
+
+    def source_count(self) -> int:
+        """Return how many sources there are; counted again only when something was written."""
+        with self._environment.reading() as session:
+            moment = self._environment.moment(session)
+            if self._sources is None or self._sources[0] != moment:
+                self._sources = moment, Reader(session).source_count()
+            return self._sources[1]
 
     def close(self) -> None:
         """Close it; a second time does nothing."""

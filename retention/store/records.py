@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
@@ -105,6 +106,12 @@ def needed(record: Record) -> Iterator[Digest]:
         yield record.evidence
 
 
+@lru_cache(maxsize=32)
+def _decode_source(key: bytes, value: bytes) -> Source:
+    """Return the source in VALUE: a long conversation has many events, and is read often."""
+    return SOURCES.decode(key, value)
+
+
 class Reader:
     """One transaction's view of the store.  A snapshot: it does not see later commits."""
 
@@ -190,7 +197,9 @@ class Reader:
 
     def source(self, owner: str, id: str) -> Source | None:
         """Return source ID of OWNER, or None."""
-        return SOURCES.get(self._session, source_key(owner, id))
+        key = source_key(owner, id)
+        value = self._session.get(SOURCES.name, key)
+        return None if value is None else _decode_source(key, value)
 
     def sources(self, owner: str = "") -> Iterator[Source]:
         """Yield every source, or those of OWNER."""
