@@ -11,10 +11,11 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import TYPE_CHECKING, Any
 
 import retention
 from retention import evidence_cli, lifecycle_cli, server
@@ -44,6 +45,12 @@ from retention.terminal import (
     when,
 )
 
+if TYPE_CHECKING:
+    from retention.service import Service
+    from retention.working import Worker
+
+LEARN_AFTER = 1.0  # seconds from the start of the process on
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ARGUMENTS name and return the exit status."""
@@ -69,8 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_serve(options: argparse.Namespace) -> int:
     """Answer the adapter on standard input and output."""
-    from retention.working import Worker  # noqa: PLC0415 - as in terminal.open_store
-
     failed: list[RetentionError] = []
     with ExitStack() as opened:
 
@@ -82,14 +87,40 @@ def run_serve(options: argparse.Namespace) -> int:
                 failed.append(error)
                 return _Unusable(error)
             service = opened.enter_context(closing(make_service(store)))
-            worker = Worker(store, service.index, lambda: service.asked)
-            service.notify = worker.notify
-            opened.callback(worker.stop)
-            worker.start()
+            opened.callback(_learn_beside(service))
             return service
 
         status = server.run(open_service, debug=options.debug)
     return status or (EXIT_STORE if failed else EXIT_FINE)
+
+
+def _learn_beside(service: Service) -> Callable[[], None]:
+    """Let SERVICE's conversations be learned in the background; return what ends that.
+
+    It begins when the first requests, for which the process was started, are answered; what they
+    leave to learn is found then.
+    """
+    workers: list[Worker] = []
+
+    def begin() -> None:
+        from retention.working import Worker  # noqa: PLC0415 - as in terminal.open_store
+
+        worker = Worker(service.store, service.index, lambda: service.asked)
+        service.notify = worker.notify
+        workers.append(worker)
+        worker.start()
+
+    timer = Timer(LEARN_AFTER, begin)
+    timer.daemon = True
+    timer.start()
+
+    def end() -> None:
+        timer.cancel()
+        timer.join()
+        for worker in workers:
+            worker.stop()
+
+    return end
 
 
 def run_conversations(options: argparse.Namespace) -> int:

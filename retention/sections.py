@@ -15,6 +15,7 @@ from retention.digest import Digest, digest
 from retention.model import Delivery, Reason, Reminder, Section, SectionState, Struct
 
 OPEN, CLOSE = "<system-reminder>", "</system-reminder>"
+PRIOR = "Prior evidence"  # the title of the section with what an earlier conversation found
 KEPT = "Everything else that you were given earlier stays applicable."
 
 

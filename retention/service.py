@@ -16,16 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 import retention
 from retention import (
     answering,
-    archives,
     handover,
-    indexing,
     lifecycle,
     planning,
     settling,
@@ -53,11 +51,7 @@ from retention.errors import (
     UnknownState,
     UnsupportedProtocol,
 )
-from retention.evidence.conversations import PRIOR
-from retention.finding import learned_apart
 from retention.fragments import LOOP_REPAIRED, calls_of
-from retention.index import Index
-from retention.index.embedding import Embedder, load_wordllama
 from retention.ledger import Log
 from retention.marking import wants_marks
 from retention.model import (
@@ -120,9 +114,13 @@ from retention.providers import Head, Provider, Response, choose, splice
 from retention.rebuilding import find_prefix, rebuild_array
 from retention.request import NO_EDITS, NO_FRAGMENTS, NO_REASONING, Request, View
 from retention.retiring import keep_retired
-from retention.sections import update_conditions
+from retention.sections import PRIOR, update_conditions
 from retention.settling import Settled
 from retention.store import Store, Writer
+
+if TYPE_CHECKING:
+    from retention.index import Index
+    from retention.index.embedding import Embedder
 
 EVIDENCE = "prior-evidence"  # the section with the evidence of an earlier conversation
 INDEX = "index"  # below the store's directory
@@ -204,7 +202,7 @@ class Service:
         *,
         clock: Callable[[], float],
         random_id: Callable[[], str],
-        embedder: Callable[[], Embedder | None] = lambda: load_wordllama().embedder,
+        embedder: Callable[[], Embedder | None] | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -355,6 +353,8 @@ class Service:
 
     def conversation_forget(self, params: ConversationId) -> Done:
         """Remove a conversation's records and its unshared objects (rule Z2)."""
+        from retention.finding import learned_apart  # noqa: PLC0415 - as in `index`
+
         with self.store.read() as reader:
             source = learned_apart(reader, params.id)
         if source is not None:
@@ -378,12 +378,16 @@ class Service:
 
     def conversation_export(self, params: ConversationExport) -> ConversationExported:
         """Write a conversation to one file (rule L5)."""
+        from retention import archives  # noqa: PLC0415 - as in `index`
+
         _check_file(params.file)
         made = archives.export_conversation(self.store, params.id, Path(params.file))
         return ConversationExported(objects=made.objects, missing=made.missing)
 
     def conversation_import(self, params: ConversationImport) -> ConversationImported:
         """Store the conversation in a file; one that is there is never overwritten (rule L5)."""
+        from retention import archives, indexing  # noqa: PLC0415 - as in `index`
+
         _check_file(params.file)
         found = archives.import_conversation(
             self.store, Path(params.file), self.clock(),
@@ -397,6 +401,8 @@ class Service:
 
     def store_collect(self, params: StoreCollect) -> StoreCollected:
         """Free what no record needs, and give its space back to the system (rule L6)."""
+        from retention import indexing  # noqa: PLC0415 - as in `index`
+
         if params.grace < 0 or (params.days or 0) < 0:
             raise InvalidParams(f"{params.grace} and {params.days} days")
         limits = lifecycle.make_limits(
@@ -915,9 +921,14 @@ class Service:
 
     def index(self) -> Index:
         """Return the search index beside the store, opened when it is first needed."""
+        # A backend that has just been started has a request to prepare, and needs no index for it.
+        from retention import indexing  # noqa: PLC0415
+        from retention.index import Index, embedding  # noqa: PLC0415
+
         with self._opening:
             if self._index is None:
-                index = Index.open(self.store.path / INDEX, self._embedder())
+                found = self._embedder() if self._embedder else embedding.load_wordllama().embedder
+                index = Index.open(self.store.path / INDEX, found)
                 indexing.begin(self.store, index)
                 self._index = index
             return self._index
@@ -933,6 +944,8 @@ class Service:
         """Take what was learned under OWNER out of the index: before the store forgets it, and once
         more afterwards, for what was learned in between.
         """
+        from retention import indexing  # noqa: PLC0415 - as in `index`
+
         if self._indexed():
             with _tolerated():
                 indexing.drop_sources(self.store, self.index(), owner)

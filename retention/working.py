@@ -18,7 +18,6 @@ from retention.errors import DamagedObject, RetentionError, UnknownConversation,
 from retention.index import Index
 from retention.store import Store
 
-START = 1.0  # seconds after the start of the process, which the first requests need
 QUIET = 0.05  # seconds without a request before a step begins: prepare and commit stand together
 PATIENCE = 5.0  # seconds after which a step begins although requests keep coming
 SWITCH = 0.0005  # seconds after which this thread lets another one run
@@ -67,8 +66,6 @@ class Worker:
 
     def _run(self) -> None:
         wait = WAIT
-        with self._wake:
-            self._wake.wait_for(lambda: self._ended, START)
         while not self._ended:
             try:
                 for _ in self._work(self._open_index()):

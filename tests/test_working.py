@@ -23,7 +23,6 @@ SOON = 10.0  # seconds that a step may take on a loaded machine
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "START", 0.0)
     monkeypatch.setattr(working, "WAIT", 0.05)
 
 

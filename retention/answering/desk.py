@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -16,11 +16,13 @@ from retention.errors import (
     UnknownConversation,
     UnknownObject,
 )
-from retention.index import Index
 from retention.model import Conversation
 from retention.outputs import answer_limit
 from retention.protocol import File
 from retention.store import Store
+
+if TYPE_CHECKING:
+    from retention.index import Index
 
 MAX_PAGE = 4_000_000  # code points of a text that the user gets at a time
 

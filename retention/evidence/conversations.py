@@ -13,11 +13,10 @@ from retention.digest import Digest
 from retention.evidence.snapshots import Piece, make_event
 from retention.model import EventKind, Face, Role, Row, RowId, Struct
 from retention.providers.transcript import Told
-from retention.sections import CLOSE, OPEN
+from retention.sections import CLOSE, OPEN, PRIOR
 
 OWN_TOOLS = frozenset(("search_evidence", "expand_evidence", "search_output", "recall_output"))
 REPEATED = "[what was found is learned where it comes from]"
-PRIOR = "Prior evidence"  # the title of the section with what an earlier conversation found
 LABEL = 60  # code points of what stands beside a kind in a header
 
 
