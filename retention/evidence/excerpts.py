@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 ROOM = 360  # code points of an excerpt: four or five lines
 LEAD = 90  # of them in front of the match, when there is more text
-MATCHES = 5_000  # matches looked at in one chunk; its first ones are as good as any
+MATCHES = 200  # of one word that are looked at in one chunk
 
 MARGIN = 1e-9  # of a sum that was added to and taken from
 
@@ -47,15 +47,22 @@ def find_place(
 
 
 def _matches(text: str, wanted: Sequence[str], low: int, high: int) -> list[tuple[int, str]]:
-    if not wanted:
-        return []
-    pattern = re.compile(r"(?<![^\W_])(?:" + "|".join(map(re.escape, wanted)) + ")", re.IGNORECASE)
+    """Return where the WANTED words begin, at the beginning of a word or behind a low line.
+
+    Of each the first ones: a word that is everywhere tells little.
+    """
+    folded = text.lower()
+    if len(folded) != len(text):  # of the few letters whose other case is two
+        folded = "".join(other if len(other := char.lower()) == 1 else char for char in text)
     found: list[tuple[int, str]] = []
-    for match in pattern.finditer(text, low, high):
-        found.append((match.start(), match[0].lower()))
-        if len(found) == MATCHES:
-            break
-    return found
+    for word in wanted:
+        at, left = folded.find(word, low, high), MATCHES
+        while at >= 0 and left:
+            if at == 0 or folded[at - 1] == "_" or not folded[at - 1].isalnum():
+                found.append((at, word))
+                left -= 1
+            at = folded.find(word, at + len(word), high)
+    return sorted(found)
 
 
 def _densest(found: Sequence[tuple[int, str]], counts: Counter[str], width: int) -> int:
