@@ -30,7 +30,8 @@
 (declare-function gptel-retention-compact "gptel-retention-compact"
                   (&optional choose))
 (declare-function gptel-retention-restart-backend "gptel-retention" ())
-(declare-function gptel-retention-install-backend "gptel-retention" ())
+(declare-function gptel-retention-install-backend "gptel-retention"
+                  (&optional dense))
 (declare-function gptel-retention-search "gptel-retention-search"
                   (query &optional only))
 (declare-function gptel-retention-resume "gptel-retention-search"
