@@ -97,20 +97,22 @@ def holding_some(
         common = ranked(connection, " OR ".join(terms), scope, limit)
         return [Hit(hit.chunk, 0.0) for hit in common]
     asked = sum(_surprise(_rate(len(rows), total)) for rows in held.values())
-    holding = defaultdict[int, list[_Term]](list)
-    for form in rare:
-        for chunk in held[form]:
-            holding[chunk].append(_Term(_rate(len(held[form]), total), 1.0))
+    told = [(held[form], _Term(_rate(len(held[form]), total), 1.0)) for form in rare]
     known = [form for form, rows in forms if rows != set() and _is_phrase(form)]
     pairs = combinations(list(filter(_is_phrase, rare))[:PAIRED], 2)
     for near in (*pairs, *([known] if len(known) > 1 else ())):
         rows = _rows(connection, f"NEAR({' '.join(near)}, {NEAR})", scope) or set()
+        told.append((rows, _Term(_rate(len(rows), total), PAIR_WEIGHT)))
+    worth = defaultdict[int, float](float)  # a term may be in thousands of chunks
+    for rows, each in told:
+        value = _told([each])
         for chunk in rows:
-            holding[chunk].append(_Term(_rate(len(rows), total), PAIR_WEIGHT))
-    likely = nlargest(LIKELY * limit, holding, key=lambda chunk: (_told(holding[chunk]), chunk))
+            worth[chunk] += value
+    likely = nlargest(LIKELY * limit, zip(worth.values(), worth.keys(), strict=True))
     hits = [
-        Hit(chunk, _told(holding[chunk], sqrt(max(length, SHORT) / max(average, SHORT))) / asked)
-        for chunk in likely
+        Hit(chunk, _told(in_it, sqrt(max(length, SHORT) / max(average, SHORT))) / asked)
+        for _, chunk in likely
+        if (in_it := [each for rows, each in told if chunk in rows])
         for (length,) in connection.execute(_LENGTH, (chunk,))
     ]
     return sorted(hits, key=lambda hit: -hit.score)[:limit]
