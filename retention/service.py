@@ -443,7 +443,8 @@ class Service:
         base = self._base(params, loaded.record)
         head_text = None if params.head is None else handover.read_text(params.head)
         head = digest("head", head_text) if head_text is not None else base.head if base else None
-        request = self._request(params, provider, self._head(provider, head, head_text))
+        known = self._head(provider, head, head_text)
+        request = self._request(params, provider, known, loaded.record.evidence)
         if base is None and params.origin == "loop":
             base = self._recover(loaded, request)
             if base is not None:
@@ -536,7 +537,9 @@ class Service:
         loaded.before[identity] = Compared(identity=identity, head=head, sent=sent)
         return loaded.before[identity]
 
-    def _request(self, params: Prepare, provider: Provider, head: Head | None) -> Request:
+    def _request(
+        self, params: Prepare, provider: Provider, head: Head | None, evidence: Digest | None
+    ) -> Request:
         identity = params.identity
         planned = params.marks and wants_marks(identity.cache)
         if planned:  # that is part of the cache policy (rule F2)
@@ -550,7 +553,7 @@ class Service:
             keep=params.keep if params.base else 0,
             span=tuple(self._messages(params.span, provider)) if params.span else (),
             prompt=tuple(self._messages(params.prompt, provider)) if params.prompt else (),
-            sections=self._sections(params),
+            sections=self._sections(params, evidence),
             reminders=answering.read_list(params.reminders, Reminder),
             frozen=params.frozen,
             shape=params.shape,
@@ -561,10 +564,9 @@ class Service:
             seed=digest("prefix", head.system + b"\0" + head.tools) if bound and head else None,
         )
 
-    def _sections(self, params: Prepare) -> tuple[Section, ...]:
+    def _sections(self, params: Prepare, evidence: Digest | None) -> tuple[Section, ...]:
         """Return the client's sections, and what an earlier conversation found if it is resumed."""
         listed = answering.read_list(params.sections, Section)
-        evidence = self._load(params.conversation).record.evidence
         text = None if evidence is None else self._desk.read(evidence)
         if text is None or any(section.name == EVIDENCE for section in listed):
             return listed
