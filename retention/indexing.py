@@ -44,7 +44,7 @@ def index_source(store: Store, index: Index, source: Source, before: Source | No
     not be written, or was made anew, or by a process that was killed.
     """
     key = (source.owner, source.id)
-    held = index.stamps().get(key) if before else None
+    held = index.stamp(*key) if before else None
     if before and held == stamp(source) and before.at == source.at:
         return
     kept: set[int] = set()

@@ -79,6 +79,10 @@ class Index:
         """Return the stamp of each source that is indexed, by its owner and id."""
         return self._database.read(rows.stamps, lost={})
 
+    def stamp(self, owner: str, id: str) -> bytes | None:
+        """Return the stamp of one source, None if it is not indexed."""
+        return self._database.read(lambda db: rows.stamp(db, owner, id), lost=None)
+
     def update(
         self, entry: Entry, added: Sequence[Document], removed: Sequence[Document] = ()
     ) -> None:

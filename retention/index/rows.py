@@ -90,6 +90,13 @@ def source_count(db: sqlite3.Connection) -> int:
     return found
 
 
+def stamp(db: sqlite3.Connection, owner: str, id: str) -> bytes | None:
+    """Return the stamp of source ID of OWNER, None if there is none."""
+    sql = "SELECT stamp FROM sources WHERE owner = ? AND name = ?"
+    found = db.execute(sql, (owner, id)).fetchone()
+    return found[0] if found else None
+
+
 def stamps(db: sqlite3.Connection) -> dict[tuple[str, str], bytes]:
     """Return the stamp of each source by its owner and id."""
     rows = db.execute("SELECT owner, name, stamp FROM sources")
