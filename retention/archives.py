@@ -51,6 +51,8 @@ COMPRESSION = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # of others an archive
 
 _OBJECT = re.compile(r"objects/([a-z]+)/([0-9a-f]{64})")
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # equal conversations make equal files
+# What `zipfile` and the decoders raise for what they cannot read: RuntimeError for an encrypted
+# member, NotImplementedError for a compression of another version.
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
     OverflowError, msgspec.MsgspecError,

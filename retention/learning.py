@@ -1,8 +1,6 @@
-"""Sources over the store and the index: what is learned, when it changed, and its texts (V1, V2).
+"""What is learned, as sources over the store: conversations, outputs, files, and when they changed.
 
-The store is what counts; the index is told what changed and can be made anew from the store.  A
-source is written first and indexed then: a process that is killed between the two leaves a stamp
-that differs, which `reconcile` finds.
+A source is cut only when its text has changed, and indexed after it was stored (V1, V2).
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from retention.model import (
     Source,
 )
 from retention.protocol import MAX_FILE, LearnedSource
-from retention.providers import Provider, choose
+from retention.providers import PROVIDERS, Provider, choose
 from retention.providers.canonical import make_reader
 from retention.providers.transcript import Told, tell
 from retention.saver.excerpting import decode
@@ -54,7 +52,7 @@ RECORDS = (".log", ".json")  # of runs of CI
 
 MAX_REQUESTS = MAX_OUTPUTS = 1_000_000  # of one conversation that are looked at: all of them
 
-ARRAYS = ("messages", "input", "contents")  # of the payloads of all APIs
+ARRAYS = dict.fromkeys(provider.array for provider in PROVIDERS.values())  # of all payloads
 
 
 def learn_conversation(store: Store, index: Index, id: str) -> LearnedSource:
