@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from retention.store import Store
+from tests.helpers import Adapter
 
 HERE = Path(__file__).parent
 MARKED_FOLDERS = ("crash", "e2e")  # a test below tests/NAME/ carries the marker NAME
@@ -19,3 +23,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
     items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Yield a store of its own."""
+    made = Store.open(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chat(store: Store) -> Iterator[Adapter]:
+    """Yield a conversation in `store`, played as Emacs does."""
+    made = Adapter(store)
+    yield made
+    made.service.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,12 @@ from retention.errors import InvalidParams, UnknownConversation, UnknownObject
 from retention.evidence import causes
 from retention.finding import LISTED
 from retention.rendering import DEFAULT_CAP
-from retention.store import Store
 from retention.store.tables import META, OBJECTS, SETTINGS_KEY
 from tests.evidence import gold
 from tests.helpers import Adapter, assistant, call, message, result
 
 ROOT = Path(__file__).parent.parent
 NUMBAT = "the numbat escaped through the \u00e9tang window"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "store")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def chat(store: Store) -> Iterator[Adapter]:
-    made = Adapter(store)
-    yield made
-    made.service.close()
 
 
 def search(chat: Adapter, query: str, **params: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,20 +33,6 @@ from tests.helpers import (
 )
 
 APIS = sorted(ARRAYS | {"anthropic": "messages", "openai": "messages"})
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "store")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def chat(store: Store) -> Iterator[Adapter]:
-    made = Adapter(store)
-    yield made
-    made.service.close()
 
 
 def play(chat: Adapter) -> None:

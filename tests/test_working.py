@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,20 +23,6 @@ SOON = 10.0  # seconds that a step may take on a loaded machine
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "WAIT", 0.05)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.open(tmp_path / "store")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def chat(store: Store) -> Iterator[Adapter]:
-    made = Adapter(store)
-    yield made
-    made.service.close()
 
 
 def say(chat: Adapter, text: str) -> None:
