@@ -240,7 +240,7 @@ def test_error_of_our_own_is_told_in_a_line(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claude_code, "observe", lambda *_: 1 / 0)
-    assert fails(client) == "retention: ZeroDivisionError: division by zero"
+    assert fails(client) == "retention: ZeroDivisionError"  # its message may quote (rule Z5)
 
 
 def test_answer_has_a_time_bound(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
