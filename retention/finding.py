@@ -139,7 +139,6 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
     except (UnknownObject, DamagedObject):
         return None
     event = reading.event(chunk.start + place.at)
-    live = source.kind in {"conversation", "output"}
     return Hit(
         id=chunk_id(source, match.number),
         source=source.id,
@@ -154,7 +153,7 @@ def _hit(sources: _Sources, match: Match, words: Sequence[str]) -> Hit | None:
         tool=event.tool if event else "",
         title=source.title,
         path=source.path,
-        conversation=source.owner if live else "",
+        conversation=source.owner if source.live else "",
         time=(event.at if event else 0.0) or source.at,
         words=place.words,
     )
@@ -239,7 +238,7 @@ def find_source(reader: Reader, id: str) -> Source | None:
 def learned_apart(reader: Reader, id: str) -> Source | None:
     """Return the source ID if it goes with no conversation: a file, a log, a run."""
     source = reader.find_source(id)
-    return source if source and source.kind not in {"conversation", "output"} else None
+    return source if source and not source.live else None
 
 
 def _hex(id: str) -> bool:
@@ -315,7 +314,7 @@ def list_sources(store: Store, index: Index, kind: str, limit: int) -> EvidenceS
 def _summary(source: Source) -> SourceSummary:
     return SourceSummary(
         source=source.id, kind=source.kind, title=source.title, path=source.path,
-        conversation=source.owner if source.kind in {"conversation", "output"} else "",
+        conversation=source.owner if source.live else "",
         time=source.at, chunks=len(source.chunks),
         chars=sum(event.chars for event in source.events),
     )  # fmt: skip

@@ -30,10 +30,9 @@ def stamp(source: Source) -> bytes:
 
 
 def _entry(source: Source) -> Entry:
-    live = source.kind in {"conversation", "output"}
     return Entry(
         owner=source.owner, id=source.id, stamp=stamp(source), kind=source.kind, time=source.at,
-        conversation=source.owner if live else "",
+        conversation=source.owner if source.live else "",
     )  # fmt: skip
 
 

@@ -381,7 +381,7 @@ def _put(
 
 
 def _must_live(writer: Writer, source: Source) -> None:
-    if source.kind in {"conversation", "output"}:
+    if source.live:
         record = writer.conversation(source.owner)
         if record is None or record.forgotten:
             raise UnknownConversation(f"no conversation {source.owner}")

@@ -383,6 +383,11 @@ class Source(Struct, frozen=True):
     attributes: dict[str, str] = {}  # of a run: status, commit, started, ...
     version: int = 0  # of the conversation when it was learned
 
+    @property
+    def live(self) -> bool:
+        """Whether it goes with a conversation of the store."""
+        return self.kind in {"conversation", "output"}
+
 
 class Refusal(Struct, frozen=True):
     """How far edits are held back after a provider refused one (adapter.md Z6).
